@@ -1,8 +1,7 @@
-"""Runs seeds of the simulation as it is asked on its input, a line of JSON each, until that ends.
+"""Runs seeds of the simulation. Reads one request as JSON from each input line, until the input ends.
 
-Each seed runs in a process that is forked from this one: nothing is imported anew, and what a seed leaves in caches
-is not there for the next one, so that it ends the same in any order. A mutant is put into the functions that were
-imported.
+Each seed runs in a process that is forked from this one, so nothing is imported again. A seed finds no caches of an
+earlier seed, so it ends the same in any order. A mutant replaces the code of the imported functions.
 """
 
 import gc
@@ -24,11 +23,11 @@ SIMULATION = Path(__file__).parent.parent / "simulation"
 ROOT = SIMULATION.parent.parent
 
 Change = list[tuple[FunctionType, CodeType]]
-"""Functions, and what they do from now on."""
+"""Functions and their new code."""
 
 
 def main() -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":  # As simulate.py has it.
+    if os.environ.get("PYTHONHASHSEED") != "0":  # simulate.py requires the same.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     sys.path.insert(0, str(SIMULATION))
@@ -42,9 +41,9 @@ def main() -> int:
 
 
 def asked_seeds(asked: dict[str, Any], functions: list[FunctionType]) -> dict[str, bool]:
-    """Says what becomes of each; ends behind the first that fails, unless every one is asked for.
+    """Prints the result of each seed. Ends after the first failure, unless all seeds are requested.
 
-    file, text: what stands there in a mutant. over: True; False: that cannot be put in, and none was run.
+    file, text: the mutated file and its text. over: True at the end; False if the mutant could not be applied.
     """
     change: Change | None = []
     if "file" in asked:
@@ -58,14 +57,15 @@ def asked_seeds(asked: dict[str, Any], functions: list[FunctionType]) -> dict[st
 
 
 def pool(first: int, count: int) -> list[int]:
-    """All seeds that are kept, and so many others. Without large fleets: one takes as long as thirty others."""
+    """Returns all kept seeds and `count` others. Leaves out large fleets: one takes as long as thirty others."""
     seeds, script = import_module("spillway_simulation.seeds"), import_module("spillway_simulation.script")
     others = (seed for seed in itertools.count(first) if not script.drawn_of(seeds.script_of(seed))["fleets"])
     return [*seeds.KEPT, *itertools.islice(others, count)]
 
 
 def changed(path: Path, text: str, functions: list[FunctionType]) -> Change | None:
-    """What makes the module, which was imported, another one; None: more than functions differ, or none was found."""
+    """Returns the new code for functions of the imported module; None if more than functions differ or none was
+    found."""
     before, after = (compile(one, str(path), "exec", dont_inherit=True) for one in (path.read_text(), text))
     theirs, ours = _by_place(before), _by_place(after)
     if _own(before) != _own(after):
@@ -87,18 +87,18 @@ def changed(path: Path, text: str, functions: list[FunctionType]) -> Change | No
 
 
 def _is_body(code: CodeType) -> bool:
-    """Of a class."""
+    """Returns whether the code is the body of a class."""
     return not code.co_flags & inspect.CO_OPTIMIZED
 
 
 def _own(code: CodeType) -> tuple[object, ...]:
-    """What it does when it is imported, without what the functions in it do when they are called."""
+    """Returns the parts of the code that run at import, without the code of the functions in it."""
     consts = tuple(repr(one) for one in code.co_consts if not isinstance(one, CodeType))
     return code.co_code, code.co_names, consts
 
 
 def _by_place(code: CodeType) -> dict[tuple[str, int], CodeType]:
-    """All functions of a module: by their name, and which one of that name it is."""
+    """Returns all functions of a module by their name and their number among those of that name."""
     found: dict[tuple[str, int], CodeType] = {}
     times = defaultdict[str, int](int)
     for one in _inner(code):
@@ -115,13 +115,14 @@ def _inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def _unplaced(code: CodeType) -> CodeType:
-    """Without the lines that it stands in."""
+    """Returns the code without its line numbers."""
     inner = tuple(_unplaced(one) if isinstance(one, CodeType) else one for one in code.co_consts)
     return code.replace(co_firstlineno=1, co_linetable=b"", co_consts=inner)
 
 
 def forked(seed: int, cpu_seconds: int, change: Change, *, to_the_end: bool) -> dict[str, Any]:
-    """What the seed said, or that it did not end. Not to_the_end: only until something does not hold."""
+    """Returns the result of the seed, or that it did not end. to_the_end: False to stop at the first broken
+    sentence."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -154,7 +155,7 @@ def _in_child(seed: int, change: Change, writer: int, cpu_seconds: int, *, to_th
 
 
 def run(seed: int, change: Change) -> dict[str, Any]:
-    """failures: what did not hold. digest: of the whole trace. met: by mutant, how often."""
+    """Runs a seed. failures: broken sentences. digest: of the whole trace. met: by mutant, the number of meetings."""
     simulation, meeting = import_module("spillway_simulation.run"), import_module("spillway_mutants.meeting")
     for function, code in change:
         function.__code__ = code

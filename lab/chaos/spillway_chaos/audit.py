@@ -1,6 +1,6 @@
-"""Watches the members with eyes of its own: what is there, and what went away, whoever did it.
+"""Watches the members independently: the objects that exist and those that were removed, no matter by whom.
 
-Nothing of the platform's own reading is used, so that an error there cannot hide itself here.
+It uses none of the platform's own reading code, so that an error there cannot hide itself here.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _TROUBLE = (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError)
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How a member is reached: around whatever is broken between it and the platform."""
+    """The access to a member. It bypasses any fault between the member and the platform."""
 
     server: str
     token: str
@@ -49,7 +49,7 @@ def read_door(kubeconfig: Path) -> Door:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What nobody may have touched of an object."""
+    """The properties of an object that must not change."""
 
     name: str
     replicas: int
@@ -58,9 +58,9 @@ class Kept:
 
 @dataclass(slots=True)
 class Follower:
-    """One member's objects of some kinds, as streams of its own tell them. paths: of the lists, by kind.
+    """Follows one member's objects of some kinds by its own watches. paths: of the lists, by kind.
 
-    known: by kind and uid. fresh: by kind, whether the stream is well now.
+    known: objects by kind and uid. fresh: by kind, whether the watch works now.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Follower:
     fresh: dict[str, bool] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Follows until cancelled; what cannot be read is read anew, and what is then missing went."""
+        """Follows until cancelled. After an error it lists again; objects that are missing then count as removed."""
         async with opened_door(self.door) as session, asyncio.TaskGroup() as tasks:
             for kind, path in self.paths.items():
                 tasks.create_task(self._follow(session, kind, path))
@@ -124,7 +124,8 @@ def _placed_objects() -> dict[str, str]:
 
 @dataclass(slots=True)
 class MemberAudit(Follower):
-    """One member. went_objects and went_pods: by workload, since the beginning; running pods only."""
+    """The audit of one member. went_objects, went_pods: removed objects and running pods by workload since the
+    start."""
 
     paths: Mapping[str, str] = field(default_factory=_placed_objects)
     went_objects: Counter[str] = field(default_factory=Counter)
@@ -143,7 +144,7 @@ class MemberAudit(Follower):
         before = self.known.get(kind, {}).get(entry["metadata"]["uid"])
         Follower._is(self, kind, entry)
         if kind == "pods":
-            # A pod once seen running is counted as one when it goes, whatever it is called on its way out.
+            # A pod that once ran counts as running when it goes, whatever its last phase was.
             entry["ran"] = bool(before and before["ran"]) or is_running(entry)
         elif before is not None and version_of(entry) < version_of(before):
             text = f"{entry['metadata']['name']} in {self.name}: from {version_of(before)} to {version_of(entry)}"
@@ -156,7 +157,7 @@ class MemberAudit(Follower):
             self.went_pods[_workload_of(entry)] += 1
 
     def seen(self) -> dict[str, Seen]:
-        """By workload, all that is there now."""
+        """Returns everything that exists now, by workload."""
         specs: dict[str, list[int]] = {}
         running, others = Counter[str](), Counter[str]()
         for entry in self.deployments.values():
@@ -169,7 +170,7 @@ class MemberAudit(Follower):
 
 @dataclass(slots=True)
 class Audit:
-    """All members of a fleet."""
+    """The audits of all members of a fleet."""
 
     members: dict[str, MemberAudit]
 
@@ -179,14 +180,14 @@ class Audit:
                 tasks.create_task(member.run())
 
     def forget(self) -> None:
-        """What went so far is nobody's business any more."""
+        """Forgets all removals so far."""
         for member in self.members.values():
             member.went_objects.clear()
             member.went_pods.clear()
             member.went_back.clear()
 
     def objects(self) -> dict[tuple[str, str], Kept]:
-        """(cluster, uid) → what is there now."""
+        """Returns the present objects by (cluster, uid)."""
         return {
             (name, uid): Kept(entry["metadata"]["name"], int(entry["spec"]["replicas"]), version_of(entry))
             for name, member in self.members.items()
@@ -215,7 +216,7 @@ class Audit:
 
 
 def version_of(entry: Mapping[str, Any]) -> tuple[int, int]:
-    """(epoch, sequence) of the placement that an object bears."""
+    """Returns (epoch, sequence) of the placement that an object's annotation names; (-1, -1) without one."""
     epoch, _, sequence = entry["metadata"].get("annotations", {}).get(VERSION, "").partition(".")
     return (int(epoch), int(sequence)) if epoch.isdigit() and sequence.isdigit() else (-1, -1)
 
@@ -232,7 +233,8 @@ async def opened_door(door: Door) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def _watch(session: aiohttp.ClientSession, path: str, version: str) -> AsyncIterator[dict[str, Any]]:
-    """Events until the server ends the watch. Lines may be longer than a stream reader likes: cut by ourselves."""
+    """Yields events until the server ends the watch. Splits lines itself, since they may exceed a stream reader's
+    limit."""
     params = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
     async with session.get(path, params=params) as answer:
         answer.raise_for_status()

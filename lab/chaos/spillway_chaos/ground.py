@@ -1,4 +1,4 @@
-"""One platform that is kept up for many rounds, with its load, its ledger and its audits."""
+"""Runs one platform for many rounds, with its load, its ledger and its audits."""
 
 import asyncio
 import json
@@ -39,14 +39,14 @@ ALL_SERVICES = (*SERVICES, *(f"{kind}-{number}" for kind in LENDING_KINDS for nu
 PULSE = "pulse"
 READY_SECONDS = 90.0
 BROKER_READY_SECONDS = 300.0
-"""A start takes Kafka 5 s alone, and took it 100 s where twenty processes wanted each core."""
+"""Seconds. Kafka alone starts in 5 s. With twenty processes for each core it took 100 s."""
 _QUORUM_NOTE = "data/__cluster_metadata-0/quorum-state"
 _FAILED = '"event": "failed"'
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05
 
 
 class NotSo(Exception):
-    """A condition did not come true before its deadline."""
+    """Raised when a condition did not become true before its deadline."""
 
 
 async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float = READY_SECONDS) -> None:
@@ -70,7 +70,7 @@ async def listens(broker: KafkaServer) -> None:
 
 @dataclass(slots=True)
 class Ground:
-    """A platform under load. client: for looking; the load and the pulse have clients of their own."""
+    """A platform under load. client: for inspection; the load and the pulse have clients of their own."""
 
     stack: Stack
     client: PlannerClient
@@ -81,22 +81,22 @@ class Ground:
     ledger: Ledger
     log: LogAudit = field(default_factory=LogAudit)
     extra: list[Finding] = field(default_factory=list)
-    """What a fault itself found to be wrong."""
+    """Findings of the faults themselves."""
     lending: LendingLoad | None = None
-    """Where nodes are lent."""
+    """The load of lending; None if no nodes are lent."""
     stories: int = 0
     _loading: asyncio.Task[None] | None = None
 
     # ── What is there ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def unsettled(self) -> list[Finding]:
-        """What is not yet, or no longer, as it was acknowledged."""
+        """Returns the differences from the acknowledged requests, both not yet reached and lost again."""
         if not self.audit.is_fresh():
             return [Finding("lost", "a member cannot be read")]
         return list(self.ledger.unsettled(await self.placed(), self.audit.seen()))
 
     async def unsettled_after(self, seconds: float) -> list[Finding]:
-        """Nothing once everything is as it was acknowledged, twice in a row; else what is wrong after so long."""
+        """Waits until there is no difference twice in a row. Returns the differences that remain after `seconds`."""
         loop = asyncio.get_running_loop()
         deadline, good = loop.time() + seconds, 0
         while True:
@@ -128,7 +128,7 @@ class Ground:
                 return found
 
     async def evidence(self) -> list[Finding]:
-        """What can be said at any time: what went that nobody asked for, what contradicts, what was refused."""
+        """Returns findings that are final at any time: unrequested deletions, contradictions and refusals."""
         found = list(self.ledger.deletions(self.audit.stopped()))
         found += self.audit.take_contradictions()
         found += self.ledger.take_refusals()
@@ -140,7 +140,7 @@ class Ground:
     # ── The load ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_story(self, number: int) -> None:
-        """Asks from now on, under names of its own. What was asked before is forgotten, not undone."""
+        """Starts requests under new names. Earlier requests are forgotten, not undone."""
         self.stories = number
         self.ledger.forget()
         self.audit.forget()
@@ -152,7 +152,7 @@ class Ground:
         self._loading = asyncio.create_task(self.load.run())
 
     async def end_story(self) -> None:
-        """Nobody asks any more; requests on their way are given up."""
+        """Stops all requests; requests in flight are given up."""
         if self._loading is not None:
             self._loading.cancel()
             with suppress(asyncio.CancelledError):
@@ -172,7 +172,7 @@ class Ground:
         return pid
 
     async def restart_happened(self, name: str, pid_before: int) -> None:
-        """Supervisor runs it again."""
+        """Waits until supervisor has restarted the program."""
 
         async def another() -> bool:
             pids = self.stack.pids(name)
@@ -181,7 +181,7 @@ class Ground:
         await until(f"{name} runs again", another)
 
     async def is_running(self, name: str) -> None:
-        """Also when supervisor has given it up."""
+        """Waits until the program runs. Starts it if supervisor has given it up."""
 
         async def running() -> bool:
             states = {entry.name: entry.state for entry in await asyncio.to_thread(self.stack.status)}
@@ -199,16 +199,16 @@ class Ground:
         await until(f"{', '.join(names)} ready", ready)
 
     async def page(self, name: str, page: str) -> str:
-        """Of a service's health server; empty when it is not answered with 200."""
+        """Returns a page of a service's health server; empty when the answer is not 200."""
         return await asyncio.to_thread(_get, self.url(name, page))
 
     async def times_said(self, name: str, text: str) -> int:
-        """How often a program's log has this text."""
+        """Returns how often a program's log contains this text."""
         log = self.stack.supervision.log(name)
         return (await asyncio.to_thread(log.read_text, errors="replace")).count(text)
 
     async def failures(self) -> Counter[str]:
-        """How often each service was stopped by what it did not expect, which is a bug."""
+        """Returns how often an unexpected error, which is a bug, stopped each service."""
         return Counter({name: await self.times_said(name, _FAILED) for name in ALL_SERVICES})
 
     def url(self, name: str, page: str) -> str:
@@ -216,7 +216,7 @@ class Ground:
         return f"http://127.0.0.1:{port}/{page}"
 
     async def active(self, kind: str) -> str:
-        """The planner, the hpa or the descheduler whose turn it is."""
+        """Returns the planner, hpa or descheduler that has the turn."""
         found: list[str] = []
 
         async def known() -> bool:
@@ -231,7 +231,7 @@ class Ground:
         return found[0]
 
     async def holding(self, kind: str) -> list[str]:
-        """Of the instances that share clusters, those that hold any."""
+        """Returns the instances of a service that hold clusters."""
         held = f'\nspillway_turns_held{{service="{kind}"}} '
         names = (f"{kind}-1", f"{kind}-2")
         pages = [await self.page(name, "metrics") for name in names]
@@ -239,18 +239,18 @@ class Ground:
         return [name for name, turns in zip(names, found, strict=True) if float(turns or 0)]
 
     async def broker_roles(self) -> tuple[str, Counter[str]]:
-        """Who is the controller of Kafka's quorum, and how many partitions each broker leads."""
+        """Returns the controller of Kafka's quorum, and the number of partitions that each broker leads."""
         brokers = {broker.node_id: broker for broker in self.stack.brokers()}
         led = Counter({broker.name: 0 for broker in brokers.values()})
         leaders = (partition["leader"] for partition in await self._partitions())
         led.update(brokers[leader].name for leader in leaders if leader in brokers)
-        # Clients are told any broker as the controller: the nodes' own notes say which it is, the newest epoch's.
+        # Kafka names clients any broker as the controller. The nodes' own notes name the real one, in the newest epoch.
         notes = [json.loads((broker.folder / _QUORUM_NOTE).read_text()) for broker in brokers.values()]
         newest = max((note for note in notes if note["leaderId"] in brokers), key=lambda note: note["leaderEpoch"])
         return brokers[newest["leaderId"]].name, led
 
     async def is_in_sync(self) -> bool:
-        """Whether every partition of Kafka has all its copies, as far as a broker can say."""
+        """Returns whether every partition of Kafka has all its replicas in sync, as far as a broker knows."""
         try:
             partitions = await self._partitions()
         except KafkaError:
@@ -271,7 +271,7 @@ class Ground:
         await asyncio.to_thread(_say_to_redis, port, command)
 
     async def join(self) -> None:
-        """The fleet's clusters, until all are Ready."""
+        """Joins the fleet's clusters and waits until all are Ready."""
         names = [member.name for member in self.stack.options.fleet]
         for member in self.stack.options.fleet:
             await self.client.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
@@ -292,7 +292,7 @@ class Ground:
 async def opened(
     stack: Stack, doors: Mapping[str, Door], proxies: Mapping[str, Proxy], seed: str, *, lends: bool = False
 ) -> AsyncIterator[Ground]:
-    """A platform that is up, joined, asked and watched. lends: with nodes that are lent, and needed back."""
+    """Yields a running platform with joined clusters, load and audits. lends: with nodes that are lent and recalled."""
     planners, hpas = stack.addresses().planners, stack.addresses().hpas
     members = {name: MemberAudit(name, door) for name, door in doors.items()}
     ledger = Ledger()
@@ -326,7 +326,7 @@ async def opened(
 
 
 def chosen_ports(options: StackOptions) -> None:
-    """Ports for a run folder that has none yet, from a place at random: stacks side by side do not want the same."""
+    """Chooses ports for a run folder that has none, from a random start, so that parallel stacks do not collide."""
     options.folder.mkdir(parents=True, exist_ok=True)
     ports = PortBook(options.folder.resolve() / "ports.json")
     base = session_port(count=PORTS_PER_NODE)

@@ -1,4 +1,4 @@
-"""What was asked and acknowledged, and what must therefore be there; pure: told what was seen, says what is wrong."""
+"""Keeps the acknowledged requests, and compares them with the observed objects. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,15 +8,15 @@ from typing import Literal
 Kind = Literal["lost", "doubled", "deleted", "contradictory", "orphaned", "shared", "kept"]
 KINDS: tuple[Kind, ...] = ("lost", "doubled", "deleted", "contradictory")
 LENDING_KINDS: tuple[Kind, ...] = ("lost", "doubled", "orphaned", "shared", "kept")
-"""Of nodes that are lent and of their pods, beside what is counted of workloads."""
+"""Kinds of findings about lent nodes and their pods, beside those about workloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """count: acknowledged requests lost, replicas doubled, objects and pods deleted, records that contradict.
+    """One kind of error. count: acknowledged requests lost, replicas doubled, objects and pods deleted, contradictions.
 
-    Of lending: pods lost, doubled and orphaned; nodes shared, their owner's and the pool's at once; nodes kept, and
-    never given back.
+    With lending: pods lost, doubled or orphaned; nodes shared, which owner and pool use at once; nodes kept, which
+    never return.
     """
 
     kind: Kind
@@ -29,7 +29,8 @@ class Life:
     """One workload from its apply to the end of its delete; a name is used once.
 
     acknowledged: the replicas of the last acknowledged request, None before the first. going: a delete was asked for.
-    gone: it was acknowledged. may_stop: running pods that scale-ins asked for may stop, whether acknowledged or not.
+    gone: the delete was acknowledged. may_stop: running pods that scale-ins asked for may stop, whether acknowledged or
+    not.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What the planner says of a workload: parts are replicas by cluster, removing clusters that are being emptied."""
+    """The planner's placement of a workload. parts: replicas by cluster. removing: clusters that are being emptied."""
 
     replicas: int
     unplaced: int
@@ -53,7 +54,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one cluster shows of a workload: spec_replicas of each object, and its pods."""
+    """One cluster's objects of a workload: spec_replicas of each object, and its pods."""
 
     spec_replicas: tuple[int, ...]
     running: int
@@ -62,7 +63,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What went away in a cluster, whoever did it, since the beginning of the audit."""
+    """Everything that was removed in a cluster, by whomever, since the beginning of the audit."""
 
     objects: int = 0
     pods: int = 0
@@ -74,14 +75,14 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Ledger:
-    """Every life so far. seen_before: what was said already, so that one deletion is counted in one round only."""
+    """Every life so far. seen_before: deletions already reported, so that each counts in one round only."""
 
     lives: dict[str, Life] = field(default_factory=dict)
     refusals: list[Finding] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
 
     def forget(self) -> None:
-        """As new."""
+        """Resets the ledger to its initial state."""
         self.lives.clear()
         self.refusals.clear()
         self.counted.clear()
@@ -103,17 +104,18 @@ class Ledger:
         self.lives[name].gone = True
 
     def refused(self, name: str, verb: str, text: str) -> None:
-        """An acknowledged workload that cannot be scaled or deleted is one that was forgotten."""
+        """Notes a refused request. An acknowledged workload that cannot be scaled or deleted was forgotten."""
         self.refusals.append(Finding("lost", f"{verb} {name} was refused: {text}"))
 
     def contradicted(self, name: str, text: str) -> None:
-        """Two answers to one idempotency key."""
+        """Notes two different answers to one idempotency key."""
         self.refusals.append(Finding("contradictory", f"{name}: {text}"))
 
     # ── What is wrong ───────────────────────────────────────────────────────────────────────────────────────────
 
     def unsettled(self, placed: Mapping[str, Placed], seen: Mapping[Place, Seen]) -> Iterator[Finding]:
-        """What is not as it was acknowledged. True of a platform on its way; final once it has had its time."""
+        """Yields differences from the acknowledged requests. They are final only once the platform has had time to
+        settle."""
         by_name: dict[str, dict[str, Seen]] = {}
         for (cluster, name), what in seen.items():
             by_name.setdefault(name, {})[cluster] = what
@@ -127,7 +129,7 @@ class Ledger:
             yield Finding("doubled", f"{name} is in {sorted(by_name[name])}, and nobody asked for it")
 
     def deletions(self, stopped: Mapping[Place, Stopped]) -> Iterator[Finding]:
-        """Objects and running pods that went without anybody having asked for it; each is said once."""
+        """Yields removed objects and running pods without a request for it. Each is reported once."""
         objects, pods = Counter[str](), Counter[str]()
         for (_, name), what in stopped.items():
             objects[name] += what.objects
@@ -158,7 +160,7 @@ def _still_there(life: Life, placed: Placed | None, there: Mapping[str, Seen]) -
 
 def _as_acknowledged(life: Life, asked: int, placed: Placed | None, there: Mapping[str, Seen]) -> Iterator[Finding]:
     if placed is None or placed.deleting:
-        if not life.going:  # A delete that has no answer yet may have been carried out.
+        if not life.going:  # An unanswered delete may have been carried out.
             yield Finding("lost", f"{life.name}: {asked} replicas were acknowledged, and the planner does not know it")
         return
     if placed.replicas != asked:

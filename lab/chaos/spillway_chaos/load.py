@@ -1,4 +1,4 @@
-"""Asks all the time, as a careful client does: one idempotency key a request, tried until there is an answer."""
+"""Sends requests all the time, as a careful client: one idempotency key a request, repeated until it is answered."""
 
 import asyncio
 import json
@@ -31,9 +31,9 @@ _AGAIN_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Load:
-    """Lanes of one workload at a time each, some of them under policy: these report a load, and get its size.
+    """Runs lanes with one workload at a time each. Some have a scale policy: they report a load and get its size.
 
-    story: begins every name. asks: whether lanes begin anything new.
+    story: the prefix of every name. asks: whether lanes begin new requests.
     """
 
     client: PlannerClient
@@ -55,7 +55,7 @@ class Load:
                 tasks.create_task(self._scaled_lane(number, Random(f"{self.seed}/{self.story}/{number}")))
 
     async def idle(self, seconds: float) -> bool:
-        """Whether every request has its answer within so many seconds; nothing new is begun."""
+        """Begins no new requests. Returns whether every request is answered within `seconds`."""
         self.asks.clear()
         deadline = asyncio.get_running_loop().time() + seconds
         while self.busy and asyncio.get_running_loop().time() < deadline:
@@ -73,7 +73,7 @@ class Load:
             await self._turn(number, random, partial(self._delete, name, random))
 
     async def _scaled_lane(self, number: int, random: Random) -> None:
-        """The policy goes last: one that went before its last report was read would not have decided on it."""
+        """Runs a lane with a scale policy. Deletes the policy last, so that hpa decides on the last report before."""
         life = 0
         while True:
             life += 1
@@ -108,7 +108,7 @@ class Load:
             self.ledger.acknowledged(name, replicas)
 
     async def _policy(self, call: Callable[[Any], Awaitable[Any]], request: Any, name: str) -> None:
-        """A delete that is tried again finds none."""
+        """Sends a request about a policy. A repeated delete may find no policy, and that is fine."""
         while True:
             try:
                 await call(request)
@@ -124,9 +124,9 @@ class Load:
                 return
 
     async def _report(self, name: str, random: Random) -> None:
-        """A load for so many replicas. Acknowledged, it is in the log, and must come to be the size.
+        """Reports a load for a number of replicas. Once acknowledged it is in the log, and must become the size.
 
-        Each attempt says the time of its own, as who measures again does: one from before a long outage is refused.
+        Each attempt has its own time, as with a new measurement: a report from before a long outage is refused.
         """
         replicas = random.randint(1, REPLICAS_MAX)
         self.ledger.asking(name, replicas)
@@ -142,7 +142,7 @@ class Load:
                 self.ledger.acknowledged(name, replicas)
                 return
             late = asyncio.get_running_loop().time() > deadline
-            if code not in _AGAIN and (code != "NOT_FOUND" or late):  # One that stands by reads of the policy later.
+            if code not in _AGAIN and (code != "NOT_FOUND" or late):  # A standby reads of the policy later.
                 self.ledger.refused(name, "report of", f"{code}: {text}")
                 return
             self.tried_again += 1
@@ -157,7 +157,7 @@ class Load:
     async def _answer(
         self, call: Callable[[Any], Awaitable[PlacementReply]], request: Any, name: str, verb: str, random: Random
     ) -> bool:
-        """Whether it was acknowledged. Sometimes it is said once more, as when an answer was lost on its way."""
+        """Returns whether the request was acknowledged. Sometimes sends it again, as after a lost answer."""
         reply = await self._until_answered(call, request, name, verb)
         if reply is not None and random.random() < 0.1:
             again = await self._until_answered(call, request, name, verb)
@@ -183,7 +183,7 @@ class Load:
 
 
 def _policy(name: str) -> str:
-    """So many replicas as its load is, at once: no window, no tolerance, no rate."""
+    """Returns a policy that sets as many replicas as the load at once: no window, no tolerance, no rate."""
     wanted = {"type": "AverageValue", "averageValue": str(LOAD_OF_A_REPLICA)}
     at_once = {
         "stabilizationWindowSeconds": 0,
@@ -217,7 +217,7 @@ def _key(random: Random) -> str:
 
 @dataclass(slots=True)
 class Pulse:
-    """A client that asks five times a second for the same again, and notes when it was answered."""
+    """A client that sends the same request five times a second and notes the times of the answers."""
 
     client: PlannerClient
     name: str
@@ -225,7 +225,8 @@ class Pulse:
     answers: list[float] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Each call is a task of its own, so that a silent planner holds up no other call."""
+        """Sends calls until cancelled. Each call is a task of its own, so that a silent planner delays no other
+        call."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 tasks.create_task(self._ask())
@@ -239,7 +240,7 @@ class Pulse:
         self.answers.append(asyncio.get_running_loop().time())
 
     def longest_gap(self, since: float, until: float) -> float:
-        """Seconds between two answers, less those between two calls."""
+        """Returns the longest time between two answers, less the time between two calls, in seconds."""
         marks = [since, *sorted(mark for mark in self.answers if since <= mark <= until), until]
         gap = max(later - earlier for earlier, later in pairwise(marks))
         self.answers = [mark for mark in self.answers if mark > until]

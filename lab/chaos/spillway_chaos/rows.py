@@ -1,4 +1,4 @@
-"""What is broken, row by row: each breaks one thing, puts it back, and returns once that part serves again."""
+"""The faults, row by row. Each breaks one part, restores it, and returns once that part serves again."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ from .wiping import wipe_log
 
 OUTAGE_SECONDS = 60.0
 SETTINGS = KafkaSettings("")
-"""The services' defaults, which nothing here changes."""
+"""The services' default settings. Nothing here changes them."""
 SESSION_SECONDS = {
     "planner": SETTINGS.session_seconds,
     "snapshot": SETTINGS.cluster_session_seconds,
@@ -27,21 +27,21 @@ SESSION_SECONDS = {
     "descheduler": SETTINGS.session_seconds,
     "vk-bridge": SETTINGS.cluster_session_seconds,
 }
-"""After it, another instance takes over."""
+"""Seconds after which another instance takes over, by service."""
 _LONGEST_WAIT = SETTINGS.cluster_session_seconds + SETTINGS.request_seconds
-"""Of any request to a broker: to join a group of clusters."""
+"""Seconds of the longest request to a broker, which is to join a consumer group of clusters."""
 BROKER_FROZEN = (
     (0.3, SETTINGS.session_seconds - 1),
     (SETTINGS.session_seconds + 0.5, SETTINGS.cluster_session_seconds - 0.5),
     (SETTINGS.cluster_session_seconds + 0.5, _LONGEST_WAIT - 3),
     (_LONGEST_WAIT - 3, _LONGEST_WAIT + 15),
 )
-"""Seconds: within all sessions, past the planner's, past all of them, past the waits of all requests."""
+"""Seconds: shorter than all sessions, longer than the planner's, longer than all, longer than all request waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """What a fault did. times: how often, when one round breaks several parts alike."""
+    """The effect of a fault. times: number of equal parts that one round breaks."""
 
     what: str
     times: int = 1
@@ -52,9 +52,9 @@ Fault = Callable[[Ground, Random], Awaitable[Broken]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """stack: which kind of platform it needs. think_seconds: a lane's pause between requests.
+    """One row of faults. stack: the kind of platform it needs. think_seconds: a lane's pause between requests.
 
-    before_seconds: under load until something is broken.
+    before_seconds: time under load before the fault.
     """
 
     name: str
@@ -66,12 +66,14 @@ class Row:
 
     @property
     def pulse_seconds(self) -> float:
-        """Between two calls of the client that measures. The log keeps each: where it says less, less is asked."""
+        """Seconds between two calls of the measuring client. The log keeps each call, so a row with a small log asks
+        less."""
         return 0.2 if self.name.startswith(("planner", "service", "kafka", "broker", "disk")) else 1.0
 
 
 async def _victim(ground: Ground, kind: str, random: Random) -> str:
-    """Who has the turn, or an owner that lends; of snapshots and propagators any, since both have clusters."""
+    """Returns the instance that has the turn, or the bridge of a lending owner. Any snapshot or propagator may be
+    it."""
     if kind in ("planner", "hpa", "descheduler"):
         return await ground.active(kind)
     return random.choice(await ground.holding(kind)) if kind == "vk-bridge" else f"{kind}-{random.randint(1, 2)}"
@@ -107,7 +109,7 @@ def freeze(kind: str, shortest: float, longest: float) -> Fault:
 
 
 def kill_with_successor(kind: str) -> Fault:
-    """Whoever has the turn, and the other at a moment about which it takes it: nobody is left who had it."""
+    """Kills the instance with the turn, and the other one about when it takes the turn, so that both are gone."""
 
     async def fault(ground: Ground, random: Random) -> Broken:
         first = await ground.active(kind)
@@ -126,7 +128,7 @@ def kill_with_successor(kind: str) -> Fault:
 
 
 async def roll(ground: Ground, random: Random) -> Broken:
-    """As a new version is rolled out: one instance ended in order (SIGTERM) and started, then the other."""
+    """Restarts one instance after the other with SIGTERM, as the rollout of a new version does."""
     kind = random.choice(KINDS)
     names = random.sample((f"{kind}-1", f"{kind}-2"), 2)
     for name in names:
@@ -148,7 +150,7 @@ async def kill_kafka(ground: Ground, random: Random) -> Broken:
 
 
 async def kill_kafka_twice(ground: Ground, random: Random) -> Broken:
-    """The second time while it starts, reading its log, or just after, reading the transactions that were open."""
+    """Kills Kafka twice: the second time while it starts and reads its log, or just after, with open transactions."""
     broker = random.choice(ground.stack.brokers())
     await _kill_broker(ground, broker)
     starts, seconds = random.random() < 0.5, random.uniform(0.0, 5.0)
@@ -161,7 +163,7 @@ async def kill_kafka_twice(ground: Ground, random: Random) -> Broken:
 
 
 async def roll_brokers(ground: Ground, random: Random) -> Broken:
-    """As Kafka is upgraded: each ended in order and started, the next once no partition lacks a copy."""
+    """Restarts each broker in order, as an upgrade does. Waits until no partition lacks a replica before the next."""
     brokers = random.sample(ground.stack.brokers(), len(ground.stack.brokers()))
     for broker in brokers:
         await _restart(ground, broker.name)
@@ -176,7 +178,7 @@ async def _kill_broker(ground: Ground, broker: KafkaServer) -> None:
 
 
 async def freeze_kafka(ground: Ground, random: Random) -> Broken:
-    """Of three brokers as often the controller and the one that leads most as any."""
+    """Freezes a broker: the controller, the one that leads most partitions, or any, equally often."""
     controller, led = await ground.broker_roles()
     names = sorted(led)
     name = random.choice((controller, max(names, key=lambda name: led[name]), random.choice(names)))
@@ -198,7 +200,7 @@ async def flush_redis(ground: Ground, _: Random) -> Broken:
 
 
 async def stop_apis(ground: Ground, random: Random) -> Broken:
-    """All members but one, each from a moment of its own: frozen, thus silent, or ended, thus gone."""
+    """Stops the APIs of all members but one at different moments: frozen, so silent, or ended, so gone."""
     names = random.sample(sorted(ground.proxies), len(ground.proxies) - 1)
     ways = {name: random.choice(("frozen", "ended")) for name in names}
     await asyncio.gather(*(_stop_api(ground, name, way, random.uniform(0, 5)) for name, way in ways.items()))
@@ -220,7 +222,7 @@ async def _stop_api(ground: Ground, name: str, way: str, after_seconds: float) -
 
 
 async def revoke_token(ground: Ground, random: Random) -> Broken:
-    """Of half of the members: new requests get 401; of some, running watches end too."""
+    """Revokes the token at half of the members: new requests get 401. At some, running watches end too."""
     names = random.sample(sorted(ground.proxies), len(ground.proxies) // 2)
     ended = [name for name in names if random.random() < 0.5]
     for name in names:
@@ -237,7 +239,7 @@ async def revoke_token(ground: Ground, random: Random) -> Broken:
 
 
 async def cut_lists(ground: Ground, random: Random) -> Broken:
-    """Half of the members list anew, and get the beginning of each list only."""
+    """Makes half of the members list again and return only the beginning of each list."""
     names = random.sample(sorted(ground.proxies), len(ground.proxies) // 2)
     kinds = random.sample(("nodes", "pods", "deployments", "replicasets"), random.randint(1, 4))
     shown = {kind: random.choice((0.0, 0.3, 0.5, 0.8)) for kind in kinds}
@@ -255,7 +257,7 @@ async def cut_lists(ground: Ground, random: Random) -> Broken:
 
 
 async def fill_disk(ground: Ground, random: Random) -> Broken:
-    """Every byte that Kafka's disk still has is taken; later they are given back, and Kafka is started again."""
+    """Fills all free bytes of Kafka's disk. Later frees them and starts Kafka again."""
     ballast = ground.stack.folder / "kafka" / "ballast"
     seconds = random.uniform(3.0, 8.0)
     await asyncio.to_thread(_fill, ballast)
@@ -279,7 +281,7 @@ def _fill(file: Path) -> None:
 
 
 async def jump_clock(ground: Ground, random: Random) -> Broken:
-    """An hour on, or back, in one service; later back to what is right, which is a jump as well."""
+    """Moves the clock of one service by an hour forward or back, and later to the right time, which is also a jump."""
     service, ahead = random.choice(WITH_CLOCKS), random.choice((3600, -3600))
     seconds = random.uniform(2.0, 6.0)
 
@@ -301,7 +303,7 @@ async def jump_clock(ground: Ground, random: Random) -> Broken:
 BURST, SLOW = (0.0, 0.02), (0.5, 2.0)
 SHORT, LONGER = (0.3, 3.0), (2.0, 4.0)
 A_CYCLE = (0.2, 25.0)
-"""In which nodes are needed back, return, and are lent again: each moment of it is hit."""
+"""Seconds. Range of one cycle in which nodes are recalled, return and are lent again. Faults hit each part of it."""
 
 ROWS = (
     *(Row(f"{kind}-killed", "sim", f"kill -9 of a {kind}", kill(kind)) for kind in KINDS),

@@ -1,4 +1,4 @@
-"""Every gRPC method of real servers: random bytes, messages made wrong, manifests in them made wrong."""
+"""Fuzzes every gRPC method of real servers with random bytes, mutated messages, and messages with mutated manifests."""
 
 import asyncio
 import json
@@ -28,10 +28,10 @@ FORESEEN: Final = frozenset(
     ("OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
      "RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 )  # fmt: skip
-"""What docs/api.md tells callers to expect. INTERNAL is our bug, UNKNOWN an exception that nobody caught."""
+"""Statuses that docs/api.md documents. INTERNAL is our bug, UNKNOWN an exception that our code did not catch."""
 CALL_SECONDS: Final = 20.0
 REPLIES_MAX: Final = 20
-"""Of a stream, so many are read; then it is left."""
+"""The most replies that are read of a stream before it is closed."""
 SERVICES: Final = (PLANNER, SCALING, LENDING)
 LIKELY: Final = {
     "namespace": ("shop", ""),
@@ -49,11 +49,11 @@ LIKELY: Final = {
 
 
 class Unforeseen(AssertionError):
-    """A status that no caller is told to expect."""
+    """Raised for a status that is not documented."""
 
 
 class Served:
-    """A planner, an hpa and a descheduler that are active, each behind a server; begun when the first input comes."""
+    """An active planner, hpa and descheduler, each behind a server. They start at the first input."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,12 +108,12 @@ class Served:
         return self.channels[SERVICES.index(service)]
 
     def address(self) -> tuple[str, int]:
-        """Of the planner's server."""
+        """Returns the address of the planner's server."""
         host, _, port = self.servers[0].address.rpartition(":")
         return host, int(port)
 
     def assert_alive(self) -> None:
-        """No service has ended."""
+        """Raises an error if a service has ended."""
         for name, running in self.platform.running.items():
             assert not running.task.done(), f"{name} has ended: {running.task}"
 
@@ -134,7 +134,7 @@ def targets() -> list[Target]:
 
 
 def _request(call: Call, chance: Random) -> Input:
-    """Bytes of a request: of nearly a good one most often."""
+    """Makes the bytes of a request, most often of a nearly valid one."""
     how, message = chance.random(), call.request_message()
     if how < 0.1:
         return random_bytes(chance)
@@ -150,7 +150,7 @@ def _request(call: Call, chance: Random) -> Input:
 
 
 def fill(message: Any, chance: Random) -> None:
-    """Its fields with what they may well hold."""
+    """Fills the fields of a message with plausible values."""
     for field in message.DESCRIPTOR.fields:
         if chance.random() < 0.1:
             continue
@@ -182,7 +182,7 @@ def _value(field: Any, chance: Random) -> Any:
 
 
 def _manifests(chance: Random) -> list[str]:
-    """A workload, and perhaps its policy; one of them changed more often than not."""
+    """Makes the manifest of a workload, and perhaps of its policy. Usually one of them is mutated."""
     parts = [chance.choice(samples.WORKLOADS)]
     if chance.random() < 0.5:
         parts.append(chance.choice(samples.POLICIES))
@@ -195,7 +195,7 @@ def _text(tree: Any, chance: Random) -> str:
 
 
 def _huge(descriptor: Any, chance: Random) -> bytes:
-    """Millions of empty fields, or one of megabytes, just below and above what is let in."""
+    """Makes millions of empty fields, or one field of megabytes, just below or above the limit."""
     size = chance.choice((1_000_000, 4 * 2**20 - 16, 4 * 2**20 + 16, 15 * 2**20))
     fields = [field for field in descriptor.fields if field.message_type is not None or field.type in (9, 12)]
     if not fields:
@@ -229,7 +229,7 @@ async def _ask(service: Service, call: Call, data: bytes) -> tuple[str, str]:
             return "OK", ""
         stream = channel.unary_stream(call.path)(data, wait_for_ready=True)
         try:
-            async with asyncio.timeout(0.02):  # A watch goes on for ever.
+            async with asyncio.timeout(0.02):  # A watch does not end by itself.
                 for _ in range(REPLIES_MAX):
                     if await stream.read() is aio.EOF:
                         break

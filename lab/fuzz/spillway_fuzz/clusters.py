@@ -1,4 +1,4 @@
-"""What a member's API may answer: lists and watches with anything in them, up to what is said of it."""
+"""Fuzzes the answers of a member's API: lists and watches with any content, up to the records made of them."""
 
 import json
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ EMPTY_LINES_MAX: Final = 100
 API: Final = Lists(None, "own-1", ClusterApiSettings(max_line_bytes=LINE_BYTES_MAX), Random(0))  # type: ignore[arg-type]
 WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, JOBS)
 Answer = tuple[str, bytes, bytes]
-"""(kind of the objects, a list's page, what a watch says)."""
+"""(kind of the objects, a page of a list, the bytes of a watch)."""
 
 
 def targets() -> list[Target]:
@@ -103,7 +103,7 @@ def _line(one: Any, chance: Random) -> str:
 
 
 def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
-    """Empty where the page is refused."""
+    """Returns the objects of a page; empty if the page is refused."""
     try:
         return tuple(API.decoded(answers.page_decoder(kind), page).items or ())
     except ClusterUnreachable:
@@ -111,7 +111,7 @@ def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
 
 
 def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
-    """Up to where the watch is given up."""
+    """Yields the changes of a watch, up to the point where it is given up."""
     reflector = Reflector(API, kind, {})
     lines = answers.Lines(LINE_BYTES_MAX, EMPTY_LINES_MAX)
     try:
@@ -126,7 +126,7 @@ def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
 
 
 def _seen(given: Answer) -> bool:
-    """snapshot: all that it would say of it can be written."""
+    """Checks that the snapshot service can write all its records about the answer."""
     name, page, watch = given
     kind, core = KIND_OF[name], Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
     for one in KINDS:
@@ -237,6 +237,6 @@ def _status(chance: Random) -> Input:
 
 
 def _refused(body: bytes) -> bool:
-    """What a server says instead of an object is always words."""
+    """Checks that a refusal of the server always results in a text."""
     found = answers.read_status(body)
     return found.is_about_rights or found.names_another_uid or bool(found.kind)

@@ -1,4 +1,4 @@
-"""Valid inputs made wrong: bytes, JSON, protobuf messages. A Random alone decides how, so a number names an input."""
+"""Mutates valid inputs: bytes, JSON, protobuf messages. Only a Random decides how, so a number identifies an input."""
 
 import copy
 import json
@@ -10,9 +10,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 BYTES_MAX: Final = 1024 * 1024
-"""Of an input made of a smaller one; those that are to be large are made so by their targets."""
+"""The most bytes of a mutated input. Targets make large inputs themselves."""
 NESTED: Final = "\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}nested\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}"
-"""Stands for many lists in each other, which a tree cannot hold."""
+"""A placeholder for many nested lists, which a tree cannot hold."""
 
 ODD_TEXTS: Final = (
     "", " ", "\x00", "\n", "/", "a/b", "..", "a" * 64, "a" * 254, "a" * 5_000, "ü", "\N{GRINNING FACE}", "A_b",
@@ -43,7 +43,7 @@ _VARINTS: Final = (
 
 
 def mutated_bytes(data: bytes, chance: Random) -> bytes:
-    """With one to a few changes."""
+    """Returns the data with one to a few changes."""
     for _ in range(_few(chance)):
         data = chance.choice(_BYTE_CHANGES)(data, chance)
     return data[:BYTES_MAX]
@@ -104,7 +104,7 @@ _BYTE_CHANGES: Final = (_flip, _flip, _overwrite, _overwrite, _insert, _delete, 
 
 
 def mutated_json(tree: Any, chance: Random) -> str:
-    """The tree with one to a few changes, as text; now and then with the text itself changed, too."""
+    """Returns the tree with one to a few changes, as text. Sometimes the text itself is changed, too."""
     text = json.dumps(mutated_tree(tree, chance))
     if json.dumps(NESTED) in text:
         depth = chance.choice((10, 60, 100, 1_000, 50_000))
@@ -122,7 +122,7 @@ def mutated_tree(tree: Any, chance: Random) -> Any:
         text = json.dumps(tree)
         if len(text) > BYTES_MAX:
             break
-        tree = json.loads(text)  # No two places are one object: what grows, grows once.
+        tree = json.loads(text)  # So no two places share an object, and a grown value grows only once.
         places = list(_places(tree))
         if not places:
             return copy.deepcopy(chance.choice(ODD_VALUES))
@@ -143,7 +143,7 @@ def _places(tree: Any) -> Any:
 
 
 def _put_odd(holder: Any, key: Any, chance: Random, _: Any) -> None:
-    holder[key] = copy.deepcopy(chance.choice(ODD_VALUES))  # Of its own: what one input changes is no other's.
+    holder[key] = copy.deepcopy(chance.choice(ODD_VALUES))  # A copy, so that inputs do not change each other.
 
 
 def _drop(holder: Any, key: Any, _: Random, __: Any) -> None:
@@ -160,7 +160,7 @@ def _rename(holder: Any, key: Any, chance: Random, places: Any) -> None:
 
 
 def _put_other(holder: Any, key: Any, chance: Random, places: Any) -> None:
-    """A value from elsewhere in it: of a kind that is right somewhere."""
+    """Puts in a value from another place of the tree, whose kind is valid there."""
     other, name = chance.choice(places)
     with_value = other.get(name) if isinstance(other, dict) else (other[name] if name < len(other) else None)
     if isinstance(holder, dict) or key < len(holder):
@@ -168,7 +168,7 @@ def _put_other(holder: Any, key: Any, chance: Random, places: Any) -> None:
 
 
 def _grow(holder: Any, key: Any, chance: Random, _: Any) -> None:
-    """A list, or an object, of many."""
+    """Puts in a list or an object with many entries."""
     value = holder.get(key) if isinstance(holder, dict) else (holder[key] if key < len(holder) else None)
     times = chance.choice((2, 3, 70, 1_500))
     if isinstance(value, list | dict | str):
@@ -197,7 +197,7 @@ _INTEGERS: Final = {
 
 
 def mutated_message(message: Message, chance: Random) -> bytes:
-    """The message with one to a few fields changed, as bytes; sometimes these changed, too. The message is spent."""
+    """Returns the message with one to a few changed fields, as bytes. Sometimes mutates the bytes, too. Modifies it."""
     for _ in range(_few(chance)):
         if message.ByteSize() < BYTES_MAX:
             _change_message(message, chance)
@@ -234,7 +234,7 @@ def _change_repeated(message: Message, field: Any, chance: Random) -> None:
         if how > 0.95:
             one = copy.deepcopy(repeated[chance.randrange(len(repeated))])
             for _ in range(min(chance.choice((2, 100, 3_000)), BYTES_MAX // max(1, one.ByteSize()))):
-                repeated.add().CopyFrom(one)  # extend with messages ends the process now and then.
+                repeated.add().CopyFrom(one)  # `extend` with messages sometimes ends the process.
         _change_message(repeated[chance.randrange(len(repeated))], chance)
     else:
         one, times = _scalar(field, chance, None), chance.choice((1, 1, 1, 1, 2, 100, 3_000))
@@ -257,5 +257,5 @@ def _scalar(field: Any, chance: Random, known: Any) -> Any:
 
 
 def _few(chance: Random) -> int:
-    """1 most often, seldom more than 4."""
+    """Returns a small number: 1 most often, seldom more than 4."""
     return 1 + min(7, int(chance.expovariate(1.2)))

@@ -1,4 +1,4 @@
-"""`make fuzz`: shares inputs out to processes, watches over them, tells what came of it (docs/security.md)."""
+"""`make fuzz`: distributes inputs to processes, monitors them, and reports the results (docs/security.md)."""
 
 import argparse
 import ast
@@ -22,15 +22,15 @@ from spillway_fuzz.work import PLACE_BYTES, Found, Slice, attempt, bound_memory
 ROOT: Final = Path(__file__).parents[3]
 EVERYTHING: Final = "spillway_fuzz.everything"
 SLICE_INPUTS_MAX: Final = 5_000
-"""So that memory which one target leaves behind is not counted as another's, and processes end at one time."""
+"""A limit, so that memory that one target leaves does not count for another, and processes end at about one time."""
 INPUT_SECONDS_MAX: Final = 60.0
-"""After which an input that is still being run counts as hanging: its process is ended."""
+"""Seconds after which a running input counts as hanging. Its process is then ended."""
 LOOK_SECONDS: Final = 0.2
 
 
 def main() -> int:
     options = _options()
-    bound_memory()  # Failed inputs are made again here.
+    bound_memory()  # This process makes failed inputs again.
     targets = {target.name: target for target in import_module(options.targets).targets()}
     chosen = [target for target in targets.values() if options.only in target.name]
     if options.kept:
@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
 
 
 def _slices(targets: Sequence[Target], inputs: int, jobs: int) -> list[list[Slice]]:
-    """By process, at most SLICE_INPUTS_MAX inputs of one target in a row, none of them twice."""
+    """Returns the slices of each process: at most SLICE_INPUTS_MAX inputs of one target in a row, each input once."""
     found = [
         Slice(name, first, min(SLICE_INPUTS_MAX, count - first))
         for name, count in shared_out(targets, inputs).items()
@@ -69,7 +69,7 @@ def _slices(targets: Sequence[Target], inputs: int, jobs: int) -> list[list[Slic
 
 
 class Run:
-    """Processes at one time; one that dies or hangs is noted with its input, and another goes on behind it."""
+    """Runs processes in parallel. If one dies or hangs, notes its input, and another process goes on after it."""
 
     def __init__(self, options: argparse.Namespace, slices: Sequence[list[Slice]]) -> None:
         self._options = options
@@ -78,10 +78,10 @@ class Run:
         self._inputs = sum(one.count for share in slices for one in share)
         self._found: dict[str, Found] = {}
         self._broken = ""
-        """Why a process ended before its first input: nothing is known then."""
+        """Why a process ended before its first input; then there is no result."""
 
     def done(self) -> dict[str, Found]:
-        """By target, in the order of their names' first slices."""
+        """Returns the results by target, in the order of the targets' first slices."""
         self._options.out.mkdir(parents=True, exist_ok=True)
         threads = [
             threading.Thread(target=self._work, args=(index, one), daemon=True)
@@ -110,7 +110,7 @@ class Run:
         )
 
     def _work(self, index: int, slices: list[Slice]) -> None:
-        """One process after the other, until all slices are run."""
+        """Runs one process after the other until all slices are done."""
         file = self._options.out / f"number-{os.getpid()}-{index}"
         try:
             while slices:
@@ -120,7 +120,7 @@ class Run:
             file.unlink(missing_ok=True)
 
     def _process(self, file: Path, slices: list[Slice]) -> list[Slice]:
-        """What is left to be run, after this process has ended."""
+        """Runs one process. Returns the slices that are left after its end."""
         options, done = self._options, 0
         command = [sys.executable, "-m", "spillway_fuzz.work", options.targets, str(options.seed), str(file)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -147,7 +147,7 @@ class Run:
         return self._ended(file, slices, done, f"the process ended: {process.returncode}\n{''.join(words)[-6_000:]}")
 
     def _watch(self, process: "subprocess.Popen[str]", file: Path) -> None:
-        """Ends a process whose input does not change for too long; its trace says where it is."""
+        """Ends a process whose input does not change for too long. Its stack trace shows where it hangs."""
         seen, since = b"", time.monotonic()
         while process.poll() is None:
             time.sleep(LOOK_SECONDS)
@@ -159,13 +159,13 @@ class Run:
                 since = time.monotonic()
 
     def _ended(self, file: Path, slices: list[Slice], done: int, why: str) -> list[Slice]:
-        """Notes the input that was being run as a defect, and leaves what comes behind it."""
+        """Notes the running input as a defect. Returns the slices after it."""
         place = file.read_bytes()
         begun, index, number = (int.from_bytes(place[at : at + 8], "little") for at in (0, 8, 16))
         if not begun:
             self._broken = why
             return []
-        if index < done:  # Between two slices, or before the first: no input is to blame.
+        if index < done:  # The process ended between two slices or before the first, so no input is the cause.
             index, number = done, slices[done].first
         one = slices[index]
         before = number - one.first
@@ -184,7 +184,7 @@ def _collect(stream: Iterable[str] | None, words: list[str]) -> None:
 
 
 def _save(found: dict[str, Found], targets: dict[str, Target], options: argparse.Namespace) -> None:
-    """Each input that failed, as the regression corpus has them (found/), and all counts."""
+    """Saves each failed input in the format of the regression corpus (found/), and all counts."""
     for one in found.values():
         for number, why in one.told:
             path = options.out / f"{slug(one.target)}-{options.seed}-{number}.txt"
@@ -199,7 +199,7 @@ def _save(found: dict[str, Found], targets: dict[str, Target], options: argparse
 
 
 def _keep(target: Target, seed: int, number: int, path: Path) -> None:
-    """By a process of its own: to make it may be what ended the one before."""
+    """Saves an input by a process of its own, since making it may have ended the process before."""
     child = os.fork()
     if not child:
         try:
@@ -237,7 +237,7 @@ def _replay(target: Target, options: argparse.Namespace) -> int:
 
 
 def _again(targets: dict[str, Target], files: Sequence[Path]) -> int:
-    """Inputs that were kept, each told of before it is run: one may end the process."""
+    """Runs kept inputs again. Prints each one before its run, since it may end the process."""
     failed = 0
     for path in files:
         print(path.name, end=": ", flush=True)
@@ -255,6 +255,6 @@ def slug(name: str) -> str:
 
 
 def read_kept(path: Path) -> tuple[str, object]:
-    """Target and input of a file that failed once."""
+    """Returns target and input of a kept file."""
     name, given = path.read_text().split("\n", 1)
     return name, ast.literal_eval(given.strip())

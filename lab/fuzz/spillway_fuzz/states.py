@@ -1,4 +1,4 @@
-"""Records that can be read, taken into each service's state as the service does: none of them may end it."""
+"""Fuzzes the states of services with readable records, taken in as the service does. No record may end a service."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -55,7 +55,7 @@ from spillway_fuzz.values import written
 from vk_bridge.core.log_state import LogState
 
 Stream = tuple[tuple[str, str, str, bytes | None], ...]
-"""Records one after the other: (topic, key, ce_type, value)."""
+"""A sequence of records: (topic, key, ce_type, value)."""
 NOW: Final = 1_000.0
 NOW_MS: Final = 1_795_737_600_000
 RECORDS_MAX: Final = 12
@@ -72,7 +72,7 @@ def _read_by(service: str) -> tuple[str, ...]:
 
 
 def _stream(topics: tuple[str, ...], chance: Random) -> Input:
-    """Records that each can be read; one in ten is a tombstone of any key."""
+    """Makes readable records. One in ten is a tombstone of any key."""
     return tuple(_one(chance.choice(topics), chance) for _ in range(chance.randint(1, RECORDS_MAX)))
 
 
@@ -85,7 +85,7 @@ def _one(topic: str, chance: Random) -> tuple[str, str, str, bytes | None]:
 
 
 def _records(given: Stream) -> list[Record]:
-    """As a feed gives them: what cannot be read is left out."""
+    """Returns the records as a feed does, without unreadable ones."""
     reading = Reading(FLEET, "fuzz", 10_000)
     stored = [
         Stored(topic, 0, number + 100, key.encode(errors="replace"), value, _headers(kind))
@@ -108,7 +108,7 @@ _COLUMNS: Final = pack_columns(columns_of(_ROWS))
 
 
 def known() -> list[Event]:
-    """Two clusters with nodes, heard of just now."""
+    """Returns the events of two clusters with nodes, at the present time."""
     events: list[Event] = []
     for name in NAMES[:2]:
         events += [
@@ -130,7 +130,7 @@ BEFORE: Final = _as_records(known())
 
 
 def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exception]) -> int:
-    """How many were fit."""
+    """Takes in the records. Returns how many were fit."""
     fit = 0
     for record in records:
         try:
@@ -145,7 +145,7 @@ def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exce
 
 
 def _planner(given: Stream) -> bool:
-    """Afterwards what it knows is exported, which looks at all of it."""
+    """Takes records into a planner's state, then exports the state, which reads all of it."""
     intake = PlannerIntake(PlannerState(Rules()), lambda: NOW, lambda records, offsets: None)
     intake.caught_up_at = NOW
     _taken(intake, BEFORE, True)
@@ -162,7 +162,7 @@ def _planner(given: Stream) -> bool:
 
 
 def _hpa(given: Stream) -> bool:
-    """Half of them as a standby that follows, the others in its turn; what it decides can be written."""
+    """Takes half of the records in as a standby, the others in the turn. Checks that the decisions can be written."""
     intake = HpaIntake(lambda partition_of: HpaState(HpaSettings().rules(), partition_of))
     records, numbers = _records(given), iter(range(1, 1_000_000))
     first = len(records) // 2
@@ -205,7 +205,7 @@ def _propagator(given: Stream) -> bool:
 
 
 def _propagator_wants(given: Stream) -> bool:
-    """What is wanted of each place, once all was read."""
+    """Reads all records, then asks for the wanted state of each place."""
     desired, records = Desired(), _records(given)
     for record in records:
         desired.apply(record.topic, record.key, record.event)

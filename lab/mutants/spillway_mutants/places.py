@@ -1,8 +1,8 @@
-"""Where a mutant changes the program, and the program with a mark at each of these places.
+"""Finds the places where mutants change the program, and puts a mark at each of these places.
 
-A seed in which nothing would be otherwise at the place of a mutant runs the same with it: it need not be run. Where one
-expression is changed, both are asked each time, and the seed meets the mutant if their values differ; else it meets it
-wherever it comes by.
+A seed runs the same with a mutant if nothing differs at the mutant's place. Then it need not be run. If a mutant
+changes one expression, both versions are evaluated each time, and the seed meets the mutant if their values differ.
+Otherwise a seed meets the mutant whenever it reaches the place.
 """
 
 import ast
@@ -19,14 +19,14 @@ ASKED: Final = "_asked_of_both"
 IMPORT: Final = f"from spillway_mutants.meeting import asked as {ASKED}, met as {MET}"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NOT_ALONE = (ast.GeneratorExp, ast.Slice, ast.Starred, ast.FormattedValue, ast.Lambda)
-"""Expressions that are no value by themselves, or one that cannot be compared."""
+"""Expressions that are no value by themselves, or whose values cannot be compared."""
 _NOT_TWICE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _CHANGING = frozenset(("pop", "append", "add", "update", "setdefault", "next", "discard", "remove", "clear", "super"))
-"""Calls of these names are made once."""
+"""Calls of these names have effects, so they must be made only once."""
 
 
 def marked(mutants: Sequence[Mutant], root: Path) -> dict[str, str]:
-    """By file, its text with a mark at each place inside a function that a mutant changes."""
+    """Returns, by file, its text with a mark at each place inside a function that a mutant changes."""
     by_file = defaultdict[str, list[Mutant]](list)
     for mutant in mutants:
         by_file[mutant.file].append(mutant)
@@ -48,7 +48,7 @@ def marked(mutants: Sequence[Mutant], root: Path) -> dict[str, str]:
 
 
 def unplaced(mutants: Sequence[Mutant], root: Path) -> frozenset[str]:
-    """Those whose place is outside all functions: every seed meets them."""
+    """Returns the mutants whose place is outside all functions. Every seed meets them."""
     found = set[str]()
     for mutant in mutants:
         text = (root / mutant.file).read_text()
@@ -58,7 +58,8 @@ def unplaced(mutants: Sequence[Mutant], root: Path) -> frozenset[str]:
 
 
 def differing(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """The smallest expression that alone differs, in both; None where it is more than one, or cannot be asked twice."""
+    """Returns the smallest differing expression in both; None if there are several, or if it cannot be evaluated
+    twice."""
     if type(old) is not type(new) or isinstance(old, (ast.JoinedStr, ast.pattern)):
         return None
     theirs, ours = list(ast.iter_child_nodes(old)), list(ast.iter_child_nodes(new))
@@ -67,17 +68,17 @@ def differing(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
         return None
     one, other = changed[0]
     if isinstance(old, ast.Call) and one is old.func:
-        return None  # Two functions are never the same; what they return may be.
+        return None  # Two function objects are never equal, although their results may be.
     found = differing(one, other)
     if found is None and isinstance(old, ast.Expr):
-        return None  # A statement is there for what it does, not for its value.
+        return None  # A statement matters by its effect, not by its value.
     if found is None and isinstance(one, ast.expr) and isinstance(other, ast.expr) and _may_be_asked(one, other):
         return one, other
     return found
 
 
 def _same_else(old: ast.AST, new: ast.AST) -> bool:
-    """Whether what is no node in them is the same: names, operators, constants."""
+    """Returns whether their parts that are no nodes are equal: names, operators, constants."""
     pairs = zip(ast.iter_fields(old), ast.iter_fields(new), strict=True)
     return all(a == b for (_, a), (_, b) in pairs if not isinstance(a, (ast.AST, list)))
 
@@ -96,7 +97,7 @@ def _may_be_asked(*both: ast.expr) -> bool:
 
 
 def changed_lines(before: str, after: str) -> tuple[int, int]:
-    """The first and the last line, from 1 on, that the change touches; both neighbours where it only adds lines."""
+    """Returns the first and last changed line, from 1 on; both neighbours if the change only adds lines."""
     old, new = before.splitlines(), after.splitlines()
     codes = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"]
     first, last = codes[0][1] + 1, codes[-1][2]
@@ -104,7 +105,7 @@ def changed_lines(before: str, after: str) -> tuple[int, int]:
 
 
 def place_of(tree: ast.Module, lines: tuple[int, int]) -> ast.stmt | None:
-    """The first of the smallest run of statements, inside a function, that have all these lines; None: outside."""
+    """Returns the first of the fewest statements in a function that contain all these lines; None outside functions."""
     found: ast.stmt | None = None
     block: list[ast.stmt] = tree.body
     inside = False
@@ -143,7 +144,7 @@ def _with_marks(
 
 
 class _Asking(ast.NodeTransformer):
-    """Puts the question to both in the place of each of these expressions, by their id."""
+    """Replaces each of these expressions, by id, with a call that evaluates both versions."""
 
     def __init__(self, asked: Mapping[int, Sequence[tuple[str, ast.expr]]]) -> None:
         self._asked = asked
@@ -164,13 +165,13 @@ def _statement(text: str) -> ast.stmt:
 
 
 def _is_head(one: ast.stmt) -> bool:
-    """What has to stand first in a module."""
+    """Returns whether the statement must stand first in a module."""
     is_text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
     return is_text or (isinstance(one, ast.ImportFrom) and one.module == "__future__")
 
 
 def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    """The lists of statements that stand in it."""
+    """Returns the lists of statements in the node."""
     own = [getattr(node, name, None) for name in ("body", "orelse", "finalbody")]
     parts: list[ast.AST] = [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]
     return [block for block in (*own, *(part.body for part in parts)) if isinstance(block, list) and block]  # type: ignore[attr-defined]
@@ -181,7 +182,7 @@ def _holds(block: list[ast.stmt], lines: tuple[int, int]) -> bool:
 
 
 def _begin(one: ast.stmt) -> int:
-    """With its decorators."""
+    """Returns the first line of the statement, with its decorators."""
     decorators: list[ast.expr] = getattr(one, "decorator_list", [])
     return min([one.lineno, *(decorator.lineno for decorator in decorators)])
 

@@ -21,11 +21,11 @@ from .ledger import BROKEN, EQUIVALENT, GOING, KILLED, NOTICED, SEEDS, SURVIVES,
 from .workbench import SOURCES, Limits, NotRun, SeedRan, Workbench, commit, digest_of, folders_of_sources, last_line
 
 FIRST_SEED = 700_000
-"""Seeds from here on are the mutants': nobody has looked at what they do."""
+"""Seeds from here on are for mutants only: nobody has examined their runs."""
 OTHER_SEEDS = 72
-"""So many of these, beside those that are kept, are run without a mutant; each mutant's are chosen from them."""
+"""Number of these seeds that run without a mutant, beside the kept ones. The seeds of a mutant are chosen from them."""
 SEEDS_ALL = 100
-"""A mutant that so many seeds do not notice counts as judged."""
+"""A mutant that this many seeds do not notice counts as judged."""
 SEEDS_A_LINE = 10
 SIMULATION = "lab/simulation"
 BASELINE = Path("build/mutants-baseline.json")
@@ -43,7 +43,8 @@ class Asked:
 
 
 class Run:
-    """Judges what is not judged yet. every: also those that are not chosen; seeds without a mutant are for all."""
+    """Judges the mutants that are not judged yet. every: all mutants, also those not chosen, for runs without a
+    mutant."""
 
     def __init__(
         self,
@@ -64,13 +65,13 @@ class Run:
         self.trouble = list(map(_flawed, self._flaws))
 
     def row(self, mutant: Mutant, stage: str) -> Row | None:
-        """What is known of it as it is and as the code is."""
+        """Returns the row of the mutant in its present form and for the present code; None if there is none."""
         known = self._known.get((mutant.id, stage))
         same = known is not None and (known.change, known.scope) == (mutant.digest, self._scope(mutant, stage))
         return known if same else None
 
     def _scope(self, mutant: Mutant, stage: str) -> str:
-        """As of when it was first asked for: the copy is of then, whatever is edited while it is judged."""
+        """Returns the digest from the first call: the copy is from then, even if files change during a run."""
         place = (mutant.id, stage)
         if place not in self._scopes:
             others = (SIMULATION,) if stage == SEEDS else tuple(map(path_of, mutant.tests))
@@ -80,7 +81,7 @@ class Run:
     def todo(self, stage: str) -> list[Mutant]:
         found = []
         for mutant in self._chosen:
-            known = self.row(mutant, stage)  # Asked for in any case: as of now.
+            known = self.row(mutant, stage)  # Call it in any case, so that the digest is of now.
             row = None if self._asked.again else known
             if stage == SEEDS and (mutant.seeds_cannot or self._is_broken(mutant) or self._has_more_seeds(mutant)):
                 continue
@@ -91,12 +92,13 @@ class Run:
         return sorted(found, key=lambda mutant: any(_needs_kafka(test) for test in mutant.tests))
 
     def _last(self, mutant: Mutant, stage: str) -> Row | None:
-        """What is known of it as it is, of whatever code."""
+        """Returns the last row of the mutant in its present form, for any code."""
         row = self._known.get((mutant.id, stage))
         return row if row is not None and row.change == mutant.digest else None
 
     def _has_more_seeds(self, mutant: Mutant) -> bool:
-        """Fewer say less: what more seeds did not notice, if of earlier code, is judged again by as many."""
+        """Returns whether an earlier run had more seeds. Fewer seeds prove less, so such a mutant needs as many
+        again."""
         row = self._last(mutant, SEEDS)
         return row is not None and row.result not in NOTICED and _numbers(row)[0] > self._asked.seeds
 
@@ -105,7 +107,8 @@ class Run:
         return row is not None and row.result == BROKEN
 
     def _wants_more(self, row: Row) -> bool:
-        """Also where a run with more seeds was ended before it had as many as this one asks for."""
+        """Returns whether a row needs more seeds, also when a longer run was ended before this run's number of
+        seeds."""
         if row.stage == SEEDS and row.result in (SURVIVES, GOING):
             return _numbers(row)[0] < self._asked.seeds
         return not is_final(row.result)
@@ -152,14 +155,14 @@ class Run:
     def _judge_by_tests(self, bench: Workbench, mutant: Mutant) -> None:
         with bench.mutated(mutant):
             result, by = judged_by_tests(bench.test(mutant.tests, tuple(self._flaws)))
-            # Where a test has failed by itself, it ran with the mutant: that is seen when it passes without.
+            # If a test failed by itself, it ran with the mutant. Its pass without the mutant shows that.
             why = "" if result == KILLED and "::" in by else bench.why_broken(mutant)
         if result == KILLED and by in self._flaws:
             raise Unjudged(f"{by} fails without it, too, and cannot be left out")
         self._note(mutant, TESTS, *((BROKEN, why) if why else (result, by)))
 
     def confirm(self) -> None:
-        """A test that notices a mutant is one that passes without it: mutants of all others are judged again."""
+        """Checks that tests which noticed a mutant pass without it. Mutants of the other tests are judged again."""
         while killers := self._unconfirmed():
             with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
                 bench = Workbench(Path(folder), self._limits, self._root)
@@ -177,20 +180,20 @@ class Run:
             self.stage(TESTS)
 
     def _unconfirmed(self) -> list[str]:
-        """Tests that noticed a mutant, and of which nobody knows whether they pass in this very code."""
+        """Returns tests that noticed a mutant and have no known result without a mutant in this code."""
         known = self._remembered()
         rows = (self.row(mutant, TESTS) for mutant in self._chosen)
         return sorted({row.by for row in rows if row is not None and row.result == KILLED} - known.keys())
 
     def _judge_by_seeds(self, bench: Workbench, mutant: Mutant, without: Baseline) -> None:
-        """Seeds that do not meet it end as they do without it: they are not run, and count as if they were."""
+        """Judges a mutant by seeds. Seeds that do not meet it end as without it: they count but are not run."""
         row = None if self._asked.again else self.row(mutant, SEEDS)
         _, done, others = _numbers(row) if row is not None else (0, 0, 0)
         chosen = without.chosen(mutant.id, self._asked.seeds)
         meeting = [seed for seed in chosen if without.meets(mutant.id, seed)]
         last = [seed for seed in _noticed_by(self._last(mutant, SEEDS)) if without.would_run(mutant.id, seed)]
         order = [*last, *(seed for seed in meeting if seed not in last)][done:]
-        begin = done + 1 - len(set(last) - set(meeting))  # One that noticed it is run beside those that are asked for.
+        begin = done + 1 - len(set(last) - set(meeting))  # A seed that noticed it before runs in addition.
         for number, ran in enumerate(_ran(bench, mutant, order), begin):
             seen = judged_by_seed(ran)
             if seen is not None:
@@ -223,7 +226,7 @@ class Run:
         return found
 
     def _remembered(self) -> dict[str, list[str]]:
-        """By test, or range of seeds, what failed in this very code without a mutant."""
+        """Returns, by test or range of seeds, the failures in this code without a mutant."""
         try:
             said = json.loads((self._root / BASELINE).read_text())
         except (OSError, ValueError):
@@ -242,7 +245,7 @@ def _flawed(test: str) -> str:
 
 
 def _needs_kafka(path: str) -> bool:
-    """They take a minute each, and come last."""
+    """Returns whether a test needs Kafka. Such tests take a minute each and come last."""
     return path.startswith("tests/contract/")
 
 
@@ -255,18 +258,19 @@ def _seeds_text(seeds: int, meeting: int, others: int) -> str:
 
 
 def _noticed_by(row: Row | None) -> list[int]:
-    """The seed that noticed it the last time, if one did."""
+    """Returns the seed that noticed the mutant the last time, if any."""
     found = re.match(r"seed (\d+)", row.by) if row is not None else None
     return [int(found[1])] if found else []
 
 
 def _seeds_of(row: Row | None) -> float:
-    """How many seeds are known not to notice it; what was noticed counts as more than all: it can wait the longest."""
+    """Returns the number of seeds that did not notice the mutant. A noticed one counts as more than all: it comes
+    last."""
     return math.inf if row is not None and row.result in NOTICED else _numbers(row)[0] if row is not None else 0
 
 
 def _numbers(row: Row) -> tuple[int, int, int]:
-    """What _seeds_text was given; nothing of another text."""
+    """Returns the numbers that _seeds_text wrote into the row; zeros for another text."""
     found = re.fullmatch(r"(\d+) seeds, (\d+) meet it, (\d+) go otherwise", row.by)
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
 
@@ -295,7 +299,7 @@ def table(chosen: Sequence[Mutant], rows: ledger.Rows) -> str:
 
 
 def score(chosen: Sequence[Mutant], rows: ledger.Rows) -> str:
-    """How many of those that are mutants are noticed, by tests and by seeds."""
+    """Returns a text with the number of mutants that tests and seeds notice."""
     results = {stage: [result_of(mutant, rows, stage) for mutant in chosen] for stage in (TESTS, SEEDS)}
     kinds = Counter(kind_of(rows[mutant.id, TESTS].by) for mutant in chosen if _is_killed(mutant, rows))
     by_kind = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind)
@@ -317,7 +321,7 @@ def _is_killed(mutant: Mutant, rows: ledger.Rows) -> bool:
 
 
 def chosen_of(every: Sequence[Mutant], only: Sequence[str]) -> list[Mutant]:
-    """Those of which a whole part of the id (P4, P4.1) or a sentence is named; all without any."""
+    """Returns the mutants with a named id prefix (P4, P4.1) or sentence; all if none is named."""
     return [one for one in every if not only or any(_is_meant(one, name) for name in only)]
 
 
@@ -349,13 +353,13 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _outlived(chosen: Sequence[Mutant], rows: ledger.Rows) -> list[str]:
-    """What seeds did not notice, though they can."""
+    """Returns the mutants that seeds did not notice, although they can."""
     found = ((mutant, rows.get((mutant.id, SEEDS))) for mutant in chosen if not mutant.seeds_cannot)
     return [f"{one.id}: no seed notices it: {row.by}" for one, row in found if row and row.result in (SURVIVES, GOING)]
 
 
 def _open(chosen: Sequence[Mutant], rows: ledger.Rows) -> list[str]:
-    """What a test is still to be written for, or a mutant to be written anew."""
+    """Returns the mutants that still need a test or must be rewritten."""
     texts: Mapping[str, str] = {SURVIVES: "no test notices it", BROKEN: "it is no mutant: it cannot be imported"}
     found = ((mutant, result_of(mutant, rows, TESTS)) for mutant in chosen)
     return [f"{mutant.id}: {texts[result]}: {mutant.breaks}" for mutant, result in found if result in texts]

@@ -1,4 +1,4 @@
-"""A copy of the tree in which one line is changed at a time, and what runs there: imports, tests, seeds."""
+"""A copy of the source tree in which one mutant at a time is applied. Runs imports, tests and seeds there."""
 
 import json
 import os
@@ -17,17 +17,17 @@ from typing import Any, Final
 from .catalogue import ROOT, Mutant
 
 SHARED: Final = "shared"
-"""Beside the repository: what some tests read and none needs."""
+"""A folder beside the repository that some tests read, but none needs."""
 SOURCES: Final = ("libs", "services", "cli", "local")
 SEEDS: Final = "lab/mutants/seeds.py"
 EXAMPLES: Final = 200
-"""Of each property, unless the environment says how many: `make test` tries 30, and a mutant may outlive these."""
+"""Examples of each property, unless the environment sets it. `make test` tries 30, which a mutant may survive."""
 SAY_WHERE: Final = "import importlib, sys; print(importlib.import_module(sys.argv[1]).__file__)"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """All the bounds of a run, in seconds. seed_cpu_seconds: one that takes more is one that does not end."""
+    """The bounds of a run, in seconds. seed_cpu_seconds: a seed that takes more counts as one that does not end."""
 
     import_seconds: float = 120.0
     tests_seconds: float = 600.0
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """code None: it was ended after its time."""
+    """The result of a process. code: its exit code; None if it was killed after its time."""
 
     code: int | None
     output: str
@@ -46,8 +46,8 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class SeedRan:
-    """failures: what did not hold. digest: of its whole trace. records: with writes. met: by mutant, how often it was
-    otherwise there. ended: False: it took all its time.
+    """The result of one seed. failures: broken sentences. digest: of its whole trace. records: including writes.
+    met: by mutant, how often its place behaved differently. ended: False if the seed used up its time.
     """
 
     seed: int
@@ -59,15 +59,15 @@ class SeedRan:
 
 
 class NotRun(Exception):
-    """The mutated file is not what Python imports: nothing that is found would be about it."""
+    """Raised when Python does not import the mutated file, so that no result would be about it."""
 
 
 class _CannotChange(Exception):
-    """A mutant that is more than functions that do something else."""
+    """Raised for a mutant that changes more than the bodies of functions."""
 
 
 class Workbench:
-    """One copy, for one mutant at a time."""
+    """One copy of the tree, for one mutant at a time."""
 
     def __init__(self, folder: Path, limits: Limits, root: Path = ROOT) -> None:
         self.tree = folder / "tree"
@@ -81,14 +81,14 @@ class Workbench:
         if shared.exists():
             (folder / SHARED).symlink_to(shared.resolve())
         sources = [str(self.tree / name) for name in folders_of_sources(self.tree)]
-        # Before the installed packages, which are this checkout's own sources.
+        # They must come before the installed packages, which are the sources of this checkout.
         examples = os.environ.get("EXAMPLES") or str(EXAMPLES)
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "EXAMPLES": examples}
         self._environment.pop("PYTEST_ADDOPTS", None)
 
     @contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        """Raises Stale before anything is written."""
+        """Applies the mutant within the block. Raises Stale before anything is written."""
         path, changed = self.tree / mutant.file, mutant.applied(self.tree)
         before = path.read_text()
         try:
@@ -99,13 +99,13 @@ class Workbench:
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
-        """And forgets what was compiled: of files of one size and second Python would take the old one."""
+        """Writes a file and deletes its bytecode. Python would use old bytecode of a file of equal size and second."""
         path.write_text(text)
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
 
     def why_broken(self, mutant: Mutant) -> str:
-        """Why its module cannot be imported; empty when it can. Raises NotRun."""
+        """Returns why the mutant's module cannot be imported; empty if it can. Raises NotRun."""
         ran = self._run([sys.executable, "-c", SAY_WHERE, mutant.module], self._limits.import_seconds)
         if ran.code != 0:
             return last_line(ran.output) or "it does not end"
@@ -115,7 +115,7 @@ class Workbench:
         return ""
 
     def test(self, tests: Sequence[str], leave_out: Iterable[str] = (), *, first: bool = True) -> Ran:
-        """first: until the first one fails. leave_out: tests that fail anyway."""
+        """Runs tests. first: stop at the first failure. leave_out: tests that fail anyway."""
         options = [
             *(["-x"] if first else []),
             "-p",
@@ -128,14 +128,14 @@ class Workbench:
         return self._run([sys.executable, "-m", "pytest", *options, *tests], seconds)
 
     def pool(self, first: int, count: int) -> list[int]:
-        """The seeds that a run takes its own from: all that are kept, and so many others from the first on."""
+        """Returns the seeds that a run chooses from: all kept ones, and `count` others from `first` on."""
         with self._seeds() as process:
             _ask(process, {"pool": [first, count]})
             answer: list[int] = _answer(process, self._limits.seed_seconds)["pool"]
             return answer
 
     def simulate(self, seeds: Sequence[int], mutant: Mutant | None = None) -> Iterator[SeedRan]:
-        """One by one as they end, until the first that fails; all without a mutant. Raises NotRun."""
+        """Yields results as seeds end, up to the first failure; all seeds without a mutant. Raises NotRun."""
         asked = {"seeds": list(seeds), "cpu_seconds": self._limits.seed_cpu_seconds, "every": mutant is None}
         if mutant is None:
             yield from self._simulated(asked)
@@ -156,7 +156,7 @@ class Workbench:
 
     @contextmanager
     def _seeds(self, *, anew: bool = False) -> "Iterator[subprocess.Popen[str]]":
-        """The process that runs seeds: another one where the last was not asked to the end, or it is asked for anew."""
+        """Yields the process that runs seeds. It is a new one with `anew`, or when the last was not used to its end."""
         process, self._waiting = self._waiting, None
         if anew or process is None:
             _end(process)
@@ -175,13 +175,13 @@ class Workbench:
                 _end(process)
 
     def close(self) -> None:
-        """Ends what still waits for seeds."""
+        """Ends the process that waits for seeds."""
         _end(self._waiting)
         self._waiting = None
 
     @contextmanager
     def marked(self, texts: Mapping[str, str]) -> Iterator[None]:
-        """These files as they are given, for a while; what has imported others is ended before and after."""
+        """Replaces these files within the block. Ends the process that has imported other texts before and after it."""
         before = {name: (self.tree / name).read_text() for name in texts}
         self.close()
         try:
@@ -215,7 +215,7 @@ class Workbench:
 
 
 def _end(process: "subprocess.Popen[str] | None") -> None:
-    """And all that it started."""
+    """Ends the process and all processes that it started."""
     if process is None:
         return
     if process.poll() is None:
@@ -230,7 +230,7 @@ def _ask(process: "subprocess.Popen[str]", asked: Mapping[str, object]) -> None:
 
 
 def _answer(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
-    """The next line of JSON. Raises NotRun where it ends before, or says nothing for so long."""
+    """Returns the next line of JSON. Raises NotRun if the process ends before or is silent for `seconds`."""
     last = ""
     while line := _line_of(process, seconds):
         if line.startswith("{"):
@@ -241,7 +241,7 @@ def _answer(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
 
 
 def _line_of(process: "subprocess.Popen[str]", seconds: float) -> str:
-    """Empty at the end of its output; whoever says nothing for so long is ended."""
+    """Returns the next line; empty at the end of output. Ends a process that is silent for `seconds`."""
     late = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
     late.start()
     try:
@@ -260,7 +260,7 @@ def _ended(process: "subprocess.Popen[str]", seconds: float) -> Ran:
 
 
 def files_of_tree(root: Path = ROOT) -> list[str]:
-    """By name: tracked ones and new ones, but for what git is told to leave out; and sources that a build has made."""
+    """Returns names of tracked and new files, without those that git ignores, and of sources that a build made."""
     names = set(_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
     made = (
         path
@@ -273,13 +273,13 @@ def files_of_tree(root: Path = ROOT) -> list[str]:
 
 
 def folders_of_sources(root: Path) -> list[str]:
-    """By name, from the root."""
+    """Returns the folders of sources, relative to the root, by name."""
     found = (folder for pattern in ("*/*/src", "*/src") for folder in root.glob(pattern))
     return sorted(str(folder.relative_to(root)) for folder in found)
 
 
 def digest_of(names: Iterable[str], root: Path = ROOT) -> str:
-    """Of files and of all Python files in folders, with their names; of what is not there nothing."""
+    """Returns a digest of files and of all Python files in folders, with their names. Skips missing ones."""
     found = sha256()
     for path in (root / name for name in names if (root / name).exists()):
         for one in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
@@ -288,7 +288,7 @@ def digest_of(names: Iterable[str], root: Path = ROOT) -> str:
 
 
 def commit(root: Path = ROOT) -> str:
-    """Short, with + where sources differ from it."""
+    """Returns the short commit id, with + if the sources differ from it."""
     changed = _git(root, "status", "--porcelain", "--", *SOURCES)
     return _git(root, "rev-parse", "--short", "HEAD").strip() + ("+" if changed.strip() else "")
 

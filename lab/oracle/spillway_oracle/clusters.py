@@ -15,7 +15,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 RACKS = ("r1", "r2")
 GENERATIONS = ("3", "7", "12", "07", "1_0", "seven", "", "99999999999999999999")
 NEW_HASH = "new"
-"""The template's own, which the cluster's controller gives to the replicas."""
+"""The template's own hash, which the cluster's controller gives to the replicas."""
 GPU = "nvidia.com/gpu"
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 TAINTS: tuple[dict[str, str], ...] = (
@@ -29,7 +29,7 @@ TAINTS: tuple[dict[str, str], ...] = (
 
 
 def node_list(chance: Chance, most: int, roomy: bool) -> Manifests:
-    """roomy: up to 10 pods a node, and more than one resource may bind; otherwise few pods of one kind."""
+    """Makes nodes. roomy: up to 10 pods a node, and several resources may bind; otherwise few pods of one kind."""
     return [_node(chance, index, roomy) for index in range(chance.integer(1, most))]
 
 
@@ -104,7 +104,7 @@ def pod_list(chance: Chance, nodes: Manifests, most: int, affinity: bool) -> Man
 
 
 def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> Manifest:
-    """Nearly always bound and running; a few have ended, are leaving, wait, or are on a node that is gone."""
+    """Makes a pod that is nearly always bound and running. A few ended, terminate, wait, or are on a removed node."""
     name = f"p{index}"
     spec: Manifest = {
         "nodeName": chance.pick(names),
@@ -141,7 +141,7 @@ def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> 
 
 
 def _more_amounts(chance: Chance, spec: Manifest) -> None:
-    """Requests only: what the API server makes of limits stands in a stored pod's requests already."""
+    """Adds requests only. The API server has already turned limits into requests in a stored pod."""
     spec["containers"].append(container("c1", {"requests": amounts(chance)}))
     if chance.yes(40):
         init = container("i0", {"requests": amounts(chance)})
@@ -154,7 +154,7 @@ def _more_amounts(chance: Chance, spec: Manifest) -> None:
 
 
 def _resizing(chance: Chance) -> Manifest:
-    """The pod's container was asked to become smaller or larger in place, and is not there yet."""
+    """Makes a status of a container whose resize in place was requested and is not done yet."""
     actual = {"cpu": chance.pick(("600m", "2", "50m")), "memory": chance.pick(("256Mi", "1Gi"))}
     of_container: Manifest = {"name": chance.pick(("c0", "i0")), "resources": {"requests": actual}}
     if chance.yes(50):
@@ -170,7 +170,8 @@ def _resizing(chance: Chance) -> Manifest:
 
 
 def volume_objects(chance: Chance, nodes: Manifests) -> dict[str, Manifests]:
-    """Claims `data` and `logs` in each namespace and their volumes, mostly bound; some nodes get labels of old."""
+    """Makes claims `data` and `logs` in each namespace and their volumes, mostly bound. Some nodes get legacy
+    labels."""
     for node in nodes:
         labels = node["metadata"]["labels"]
         if ZONE in labels and chance.yes(15):
@@ -186,7 +187,7 @@ def volume_objects(chance: Chance, nodes: Manifests) -> dict[str, Manifests]:
 
 
 def _volume(chance: Chance, namespace: str, claim: str, node_names: list[str]) -> Manifest:
-    """Held by node affinity, by labels, by both, or not."""
+    """Makes a volume that node affinity, labels, both or nothing binds to nodes."""
     name = f"pv-{namespace}-{claim}"
     spec: Manifest = {
         "capacity": {"storage": "1Gi"},

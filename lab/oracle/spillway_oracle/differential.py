@@ -1,4 +1,4 @@
-"""`make differential`: Hypothesis makes cases; planner and oracle are compared and counted, differences made small."""
+"""`make differential`: Hypothesis makes cases. Compares planner and oracle, counts results, and shrinks differences."""
 
 import argparse
 import contextlib
@@ -24,15 +24,15 @@ from .verdicts import AGREES, UNMODELLED, Verdict, question, truth_of, verdict
 
 SEEDS_PER_JOB = 1_000_000
 PROMISES_PERCENT = 10
-"""Cases with several templates, in addition, of the cases with one."""
+"""Additional cases with several templates, in percent of the cases with one."""
 
 BROKEN = "a promise broken"
 
 
 @dataclass(slots=True)
 class Tally:
-    """kinds: cases by verdict. features: cases of each feature that were compared. exact: of those where order matters,
-    certain = least and most = possible. slack: replicas between them, summed. smallest: one case of each disagreement.
+    """Counts. kinds: cases by verdict. features: compared cases of each feature. exact: cases where order matters, with
+    certain = least and most = possible. slack: sum of replicas between them. smallest: one case of each disagreement.
     """
 
     cases: int = 0
@@ -115,9 +115,10 @@ def judge(case: Case, oracle: Oracle) -> Verdict:
 
 
 def explore(cases: int, number: int, shrink: bool) -> Tally:
-    """A quarter of the cases by Hypothesis, which likes to try one again with little changed, and the rest by seeds.
+    """Compares a quarter of the cases by Hypothesis, which often repeats one with a small change, and the rest by
+    seeds.
 
-    Where some disagree, Hypothesis looks for them again and makes them small, and one of each kind is pruned.
+    If some disagree, Hypothesis searches them again and shrinks them, and one of each kind is pruned.
     """
     tally = Tally()
     with Oracle() as oracle:
@@ -147,7 +148,7 @@ def _make_small(tally: Tally, cases: int, number: int, oracle: Oracle) -> None:
         found = judge(case, oracle)
         tally.keep(case, found)
         if found.disagrees:
-            # One type of exception for each kind: Hypothesis then makes a case of each kind small.
+            # With one exception type for each kind, Hypothesis shrinks a case of each kind.
             raise type(found.kind, (AssertionError,), {})(found.detail)
 
     with contextlib.suppress(AssertionError, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""The oracle as a process that is asked: JSON lines through its pipes. Its state stays until the next load."""
+"""Runs the oracle as a process and asks it by JSON lines through pipes. Its state stays until the next load."""
 
 import subprocess
 import sys
@@ -18,18 +18,18 @@ FIRST, LAST, RANDOM, SCORE, SAMPLED, EXTREMES = "first", "last", "random", "scor
 
 
 class OracleFailed(RuntimeError):
-    """The oracle ended, or could not do what it was asked; the message is its own."""
+    """Raised with the oracle's message when it ended or could not do a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Replicas of one pod template, placed one after the other until one finds no node.
 
-    mode: which of the fitting nodes a replica takes: FIRST or LAST by name, RANDOM by the seed, SCORE the best as the
-    scheduler scores them (of equals one by the seed), SAMPLED the best of as many as the scheduler itself looks for;
-    EXTREMES tries every sequence of choices and keeps nothing.
-    keep: they stay for what follows. name: their pods are called name-0, name-1, ….
-    sequence: the node of each in order is wanted. pod: the pod as the API server would store it is wanted.
+    mode: the choice among fitting nodes. FIRST or LAST by name, RANDOM by the seed, SCORE the best by the scheduler's
+    scores (of equals one by the seed), SAMPLED the best of as many nodes as the scheduler itself looks for. EXTREMES
+    tries every sequence of choices and keeps nothing.
+    keep: the replicas stay for later requests. name: pods are called name-0, name-1, ….
+    sequence: return the node of each in order. pod: return the pod as the API server would store it.
     """
 
     namespace: str
@@ -64,10 +64,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """nodes: replicas by node. refused: by node, why the first replica that found none did not fit; empty if all did.
+    """The result of a Place. nodes: replicas by node.
 
-    least, most: of EXTREMES, the fewest and the most replicas that any sequence of choices ends with.
-    error: why nothing could be placed: above all, what the API server says against the pod.
+    refused: by node, why the first replica without a node did not fit there; empty if all fitted.
+    least, most: of EXTREMES, the fewest and the most replicas at the end of any sequence of choices.
+    error: why nothing could be placed, usually the API server's refusal of the pod.
     """
 
     count: int = 0
@@ -88,10 +89,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Done in this order. load: lists of objects by name (nodes, pods, namespaces, volumes, claims, storageClasses).
+    """A request. The oracle does its parts in this order.
 
-    assume: pods to bind to the nodes that they name, fitting or not. remove: namespace/name of pods that are gone.
-    admit: pods of which the stored form is wanted.
+    load: lists of objects by name (nodes, pods, namespaces, volumes, claims, storageClasses).
+    assume: pods to bind to the nodes that they name, even if they do not fit. remove: namespace/name of removed pods.
+    admit: pods whose stored form to return.
     """
 
     load: Mapping[str, Any] | None = None
@@ -116,7 +118,7 @@ _DECODER = msgspec.json.Decoder(Answer)
 
 @dataclass(slots=True)
 class Oracle:
-    """A context manager; the program is built first where it is missing."""
+    """The running oracle, as a context manager. It builds the program first if it is missing."""
 
     program: Path = field(default_factory=ensure_oracle)
     _process: subprocess.Popen[bytes] | None = None
@@ -133,12 +135,12 @@ class Oracle:
             process.communicate()
 
     def ask(self, request: Request) -> Answer:
-        """Raises OracleFailed when the request as a whole could not be done."""
+        """Returns the answer to a request. Raises OracleFailed when the whole request failed."""
         self._write(request)
         return self._read()
 
     def ask_all(self, requests: Sequence[Request], ahead: int = 8) -> Iterator[Answer]:
-        """Answers in order, with some requests under way while earlier answers are used.
+        """Yields answers in order. Sends `ahead` requests before the caller takes earlier answers.
 
         ahead is small, so that neither side waits for the other with a full pipe.
         """
@@ -170,7 +172,7 @@ class Oracle:
 
 
 def main() -> None:
-    """Asks the oracle what stands on standard input, one request a line, as the program itself takes it."""
+    """Asks the oracle the requests on standard input, one a line, in the format of the program itself."""
     subprocess.run((str(ensure_oracle()),), stdin=sys.stdin, check=True)
 
 

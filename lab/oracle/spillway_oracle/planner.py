@@ -1,4 +1,4 @@
-"""What the planner says of the same cluster, by the way that a cluster's objects take to it in production."""
+"""Asks the planner about the same cluster. The objects reach it by the same code as in production."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +30,9 @@ _ENCODER = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class PlannerAnswer:
-    """certain: replicas that run whatever the scheduler chooses. possible: at the most. by_node: what each node takes.
+    """The planner's answer. certain: replicas that run with any choice of the scheduler. possible: the most replicas.
 
-    unmodelled: what the template asks for that is not computed. refused: why the template is not taken at all.
+    by_node: replicas by node. unmodelled: parts of the template that are not computed. refused: why it is refused.
     """
 
     certain: int = 0
@@ -60,14 +60,14 @@ def planner_answer(world: Mapping[str, Any], template: Manifest, namespace: str)
 
 
 def shape_there(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[str, ...]]:
-    """The shape as it is in that cluster, and what of its volume claims is not computed there."""
+    """Returns the shape for that cluster, and the parts of its volume claims that are not computed there."""
     claims = view.claims.get(declared.namespace, NO_CLAIMS)
     shape = limited(declared, claims)
     return shape, uncomputed(((view.name, shape, claims),))
 
 
 def cluster_view(world: Mapping[str, Any]) -> ClusterView:
-    """A cluster of these objects: nodes, pods, namespaces, and perhaps volumes and claims."""
+    """Returns the view of a cluster of these objects: nodes, pods, namespaces, and perhaps volumes and claims."""
     state = ClusterState("oracle", _SETTINGS)
     for kind, name in _KINDS:
         state.listed(kind, _decoded(kind, world.get(name, ())), 0.0)
@@ -79,6 +79,6 @@ def cluster_view(world: Mapping[str, Any]) -> ClusterView:
 
 
 def _decoded(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
-    """As a page of the cluster's list is decoded; the objects have a uid each, since an API server gives them one."""
+    """Returns the objects decoded like a page of a list. Gives each a uid, as an API server does."""
     page = page_decoder(kind).decode(_ENCODER.encode({"metadata": {}, "items": objects}))
     return tuple(page.items or ())

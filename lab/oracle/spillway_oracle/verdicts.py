@@ -1,4 +1,4 @@
-"""Holds the planner's answer for a case against the oracle's, and says precisely what they may differ in.
+"""Compares the planner's answer for a case with the oracle's, and defines how they may differ.
 
 Where the order of choices cannot matter, the planner's certain and possible and its replicas per node are the oracle's.
 Where it can (spread, affinity between pods), whatever the scheduler chooses must end with at least `certain` and at
@@ -39,12 +39,12 @@ DISAGREEMENTS = (TOO_MUCH, TOO_LITTLE, REFUSES, MORE_POSSIBLE, OTHER_NODES, NOT_
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """least, most: replicas that the scheduler can end with; equal where the order cannot matter.
+    """The oracle's answer. least, most: replicas that the scheduler can end with; equal if the order cannot matter.
 
-    every: whether all sequences of choices were tried. refused: what an API server says against the pod.
-    nodes: replicas by node, of the placement that takes the first node by name; where the order cannot matter, of any.
-    reasons: then, when one replica more found no node, why each refused it.
-    pod: one of them, as the server stores it, but for its name, in which the oracle counts all that it was ever asked.
+    every: whether all sequences of choices were tried. refused: the API server's refusal of the pod.
+    nodes: replicas by node when each takes the first node by name; if the order cannot matter, in any placement.
+    reasons: why each node refused one replica more after that.
+    pod: one replica as the server stores it. Only its name differs, since the oracle counts all requests in it.
     """
 
     least: int = 0
@@ -59,7 +59,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """reasons: of each node that takes no more, where they were compared."""
+    """The result for a case. reasons: compared reasons of each full node, if they were compared."""
 
     kind: str
     detail: str
@@ -83,7 +83,7 @@ def order_matters(template: Manifest) -> bool:
 
 
 def question(case: Case) -> Request:
-    """The replicas bear their template's hash, as a ReplicaSet makes them; the planner does not know it."""
+    """Returns the request for a case. Replicas have their template's hash, as in a ReplicaSet. The planner lacks it."""
     metadata = case.template["metadata"]
     labels = {**metadata.get("labels", {}), HASH: NEW_HASH}
     template = case.template | {"metadata": metadata | {"labels": labels}}
@@ -97,7 +97,7 @@ def question(case: Case) -> Request:
 
 
 def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
-    """placed: the oracle's answers to question(case)."""
+    """Returns the truth of a case. placed: the oracle's answers to question(case)."""
     errors = [entry.error for entry in placed if entry.error]
     if errors and errors[0].startswith(REFUSED_BY_SERVER):
         return Truth(refused=errors[0])
@@ -130,7 +130,7 @@ def _no_errors(errors: Sequence[str]) -> None:
 
 
 def _with_reasons(case: Case, found: Verdict) -> Verdict:
-    """Where both agree on numbers: what they say of each node that takes no more."""
+    """Adds the compared reasons of each full node, if planner and oracle agree on the numbers."""
     truth = found.truth
     if found.kind != AGREES or truth.pod is None:
         return found

@@ -1,4 +1,4 @@
-"""A member cluster: its controllers, its scheduler, and the collector at it, whose records come late."""
+"""Simulates a member cluster: its controllers, its scheduler, and its collector, whose records come late."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ from .workloads import PLAIN, Key, Workload
 FLEET = "replay-00000001"
 TICK_SECONDS = 0.1
 PODS_A_TICK = 40
-"""About what a kube-scheduler binds: 400 a second."""
+"""Pods that are bound in one tick: 400 a second, about as a kube-scheduler."""
 RETRY_FIRST_SECONDS, RETRY_LONGEST_SECONDS = 1.0, 10.0
 HEARTBEAT_SECONDS = 2.0
 DELAY_SECONDS_MIN = 0.05
@@ -29,7 +29,7 @@ DELAY_SECONDS_MIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a cluster shows of one object. gone: it is not there any more."""
+    """The state of one object in a cluster. gone: it does not exist any more."""
 
     key: Key
     version: Generation
@@ -40,7 +40,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One instant of a cluster, as its collector and its propagator say it."""
+    """The state of a cluster at one instant, as its collector and its propagator report it."""
 
     changes: Changes
     groups: dict[str, Group] | None
@@ -49,7 +49,7 @@ class Report:
 
 
 class Listener(Protocol):
-    """Who is told of the clusters."""
+    """Receives the reports of the clusters."""
 
     async def begin(self, cluster: Cluster, whole: Changes) -> None: ...
 
@@ -67,7 +67,7 @@ class Replica:
 
 @dataclass(slots=True)
 class Deployed:
-    """The object of one workload and its pods. none_fits: how many pods had left when one of these found no node."""
+    """The object of one workload and its pods. none_fits: number of pods that had left when one found no node."""
 
     workload: Workload
     version: Generation
@@ -81,10 +81,10 @@ class Deployed:
 
 
 class Member:
-    """delay: seconds at the most from what is in the cluster to who reads its record.
+    """A member cluster. delay: the most seconds from a change in the cluster to the reader of its record.
 
-    handed: pods that the scheduler was given, by kind of workload. failed: those that once found no node, by key.
-    most: of each workload, the most replicas that it had here.
+    handed: pods given to the scheduler, by kind of workload. failed: pods that once found no node, by key.
+    most: the most replicas that each workload had here.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Member:
     # ── What is asked of it ─────────────────────────────────────────────────────────────────────────────────────
 
     def carry_out(self, workload: Workload, version: Generation, replicas: int, removing: bool) -> None:
-        """The object becomes what this version of its part says; an older one than it bears says nothing."""
+        """Changes the object to this version of its part. Ignores a version older than the object's."""
         key = workload.key
         if key in self._versions and version < self._versions[key]:
             return
@@ -137,7 +137,7 @@ class Member:
         self._scale(known, replicas)
 
     def _scale(self, known: Deployed, replicas: int) -> None:
-        """As a ReplicaSet: of too many, those without a node go first."""
+        """Scales as a ReplicaSet does: pods without a node are removed first."""
         known.replicas = replicas
         key = known.workload.key
         self.most[key] = max(self.most.get(key, 0), replicas)
@@ -156,7 +156,7 @@ class Member:
         self._show(known)
 
     def leave(self, pods: Sequence[Manifest]) -> None:
-        """Other people's pods end."""
+        """Ends pods of other users."""
         self.scheduler.leave(pods)
         for manifest in pods:
             self._left.append((_now(), manifest))
@@ -199,7 +199,8 @@ class Member:
             self._show(known)
 
     def _is_hopeless(self, known: Deployed) -> bool:
-        """Since one like it found no node, none has left: for pods that look at no others that is an answer."""
+        """Returns whether no pod has left since an equal one found no node. Then pods that ignore others find none
+        either."""
         return known.workload.kind == PLAIN and known.none_fits == self._leavings
 
     def _note_failure(self, known: Deployed, one: Replica, now: float) -> None:
@@ -223,7 +224,7 @@ class Member:
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 
     def _observe(self) -> None:
-        """A record of this instant sets out, when anything changed or nothing was said for a while."""
+        """Sends a record of this instant if anything changed or none was sent for a while."""
         now = _now()
         changes, groups = self._collector.take_changes(), self._collector.take_groups()
         shown = [Shown(key, version, 0, 0, gone=True) for key, version in self._gone.items()]
@@ -247,7 +248,7 @@ class Member:
             await self._listener.hear(self.cluster.name, late)
 
     def untold(self, since: float = 0.0) -> list[Manifest]:
-        """Pods that left then or later, of which no record has told yet."""
+        """Returns pods that left at `since` or later and that no record has reported yet."""
         return [manifest for at, manifest in self._left if at >= since]
 
 

@@ -1,4 +1,4 @@
-"""Our planner as its service runs it, on a log in memory, and killed when asked; its placements go to the members."""
+"""Runs our planner as its service does, on a log in memory. Can kill it. Its placements go to the members."""
 
 import asyncio
 from collections import Counter
@@ -39,14 +39,14 @@ from .workloads import Key, Workload
 
 SETTINGS = LocalSettings(partitions_cluster=3, partitions_workload=2, idle_batch_seconds=2.0)
 CARRIED_OUT_SECONDS = (0.05, 1.0)
-"""From a placement in the log to the object in its cluster."""
+"""Seconds from a placement in the log to the object in its cluster, least and most."""
 CLIENT_SECONDS = 12.0
 RETRY_SECONDS = (0.1, 1.0)
 RESTART_SECONDS = 1.0
 FOLLOWED_SECONDS = 0.001
-"""From an answer until all that was decided in its step is followed here: no part of the log takes longer."""
+"""Seconds from an answer until all decisions of its step are read here. No part of the log takes longer."""
 EPOCH = 0
-"""Of the clusters' records: nothing is in the log before them."""
+"""The epoch of the clusters' records: nothing is in the log before them."""
 UNPLACEABLE = (NO_ROOM, FITS_NO_NODE)
 
 
@@ -63,7 +63,7 @@ class Life:
 
 @dataclass(slots=True)
 class Records:
-    """What is said of one cluster in the log."""
+    """The records of one cluster in the log."""
 
     stream: Stream
     pending: Pending
@@ -72,7 +72,7 @@ class Records:
 
 @dataclass(slots=True)
 class Ours:
-    """moves: by cause, replicas that clusters had fewer after a decision; least: the fewest that would have done."""
+    """Our planner. moves: by cause, replicas that decisions removed from clusters. least: the fewest necessary ones."""
 
     random: Random
     loop: Any
@@ -123,7 +123,7 @@ class Ours:
         return Life(owner, context, bus, planner, asyncio.ensure_future(planner.run(asyncio.Event())))
 
     def kill_after(self, seconds: float, steps: int) -> None:
-        """kill -9 before one of the steps that the planner takes from then on."""
+        """Kills the planner (kill -9) before one of its next steps after `seconds`."""
 
         def count_down() -> None:
             life = self._life
@@ -150,7 +150,7 @@ class Ours:
         return await self._ask(lambda planner: planner.scale(request))
 
     async def _ask(self, call: Any) -> Answer:
-        """As a client does: without an answer, or told to, it asks again with the same key."""
+        """Asks as a client does. Without an answer, or if told to retry, asks again with the same key."""
         while True:
             life = self._life
             assert life is not None
@@ -175,7 +175,7 @@ class Ours:
         return {key: placed.unplaced for key, placed in self._placements.items() if placed.unplaced}
 
     def desired(self) -> Mapping[str, Mapping[Key, int]]:
-        """By cluster, the replicas that it has or is to have."""
+        """Returns, by cluster, the replicas that it has or is to have."""
         wanted: dict[str, dict[Key, int]] = {}
         for key, placed in self._placements.items():
             for part in placed.parts:
@@ -183,7 +183,7 @@ class Ours:
         return wanted
 
     def declared(self) -> dict[Key, int]:
-        """As the planner that lives now knows it: every workload, with the replicas placed and waiting."""
+        """Returns every workload that the present planner knows, with its placed and waiting replicas."""
         return {
             key: sum(part.replicas_kept for part in known.parts.values()) + known.unplaced
             for key, known in self.planner.state.workloads.items()

@@ -1,4 +1,4 @@
-"""One run: a burst arrives, half of it is scaled at once, some of it is ruled out of a cluster; then all is judged."""
+"""Plays one run: a burst arrives, half of it is scaled at once, some of it must leave a cluster. Then judges all."""
 
 import asyncio
 from collections import Counter
@@ -22,27 +22,27 @@ OURS, OURS_KILLED = "ours", "ours, killed"
 ARRIVAL_SECONDS = 1.0
 SETTLE_SECONDS = 45.0
 REST_SECONDS, REST_SECONDS_MAX = 5.0, 90.0
-"""At rest is what has not changed for so long; waited for at the most."""
+"""Seconds without a change that count as rest, and the longest wait for it."""
 LEAVING_SHARE, LEAVING_SECONDS = 0.01, 20.0
-"""Of other people's pods, so many end during the first seconds of each phase."""
+"""The share of other users' pods that end in each phase, and the seconds from its start in which they do."""
 PHASES = 3
 SCALED_SHARE, RULED_OUT_SHARE = 0.5, 0.1
 FACTORS = (0.5, 0.75, 1.5, 2.0)
 KILLS = 3
 KILLED_EVERY_SECONDS = 3.0
-"""Enough for the next life to begin: then it is killed too."""
+"""Seconds between kills. That is enough for the next life to begin."""
 KILLED_WITHIN_STEPS = 60
 NODES_BY_BURST = ((1, 8), (10, 16), (100, 60), (1000, 240))
-"""Up to so many workloads: nodes of an own cluster. The cloud has half as many again."""
+"""(the most workloads, nodes of an own cluster). The cloud has 1.5 times as many."""
 OWN_CLUSTERS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """planner: OURS, OURS_KILLED, or the naive one's way. pressure: CPU asked for, of what is free.
+    """One run. planner: OURS, OURS_KILLED, or the naive mode. pressure: requested CPU as a share of the free CPU.
 
-    delay: seconds at the most from what is in a cluster to who reads its record. plain: members without the oracle.
-    joining: share of the nodes that nothing is free on at first, and all of whose rest comes up during the phases.
+    delay: the most seconds from a change in a cluster to the reader of its record. plain: members without the oracle.
+    joining: share of the nodes that are full at first and become free during the phases.
     """
 
     planner: str
@@ -55,7 +55,7 @@ class Run:
 
 
 def play(run: Run, trace: Trace) -> Counter[str]:
-    """The figures of one run, in virtual time."""
+    """Plays one run in virtual time. Returns its figures."""
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     loop.set_exception_handler(lambda _loop, _context: None)
@@ -70,7 +70,7 @@ def play(run: Run, trace: Trace) -> Counter[str]:
 
 
 def _dispose(loop: VirtualLoop) -> None:
-    """Cancels all that is left, so that nothing of this run is left in the next."""
+    """Cancels all remaining tasks, so that nothing of this run is left in the next one."""
     loop.revive_all()
     for _ in range(3):
         tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
@@ -156,7 +156,7 @@ class _Scene:
         self._judge_waiting()
 
     def _is_quiet(self) -> bool:
-        """Whether everything that was decided is bound, and nothing else."""
+        """Returns whether exactly the decided replicas are bound."""
         desired = self.system.desired()
         return all(
             {key: count for key, count in desired.get(name, {}).items() if count}
@@ -180,7 +180,7 @@ class _Scene:
         self._note("scale", workload, max(0, more), answer, since, replicas)
 
     async def _rule_out(self, workload: Workload) -> None:
-        """Not in the own cluster any more that has most of it."""
+        """Excludes a workload from the own cluster that has most of its replicas."""
         await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
         names = [cluster.name for cluster in self.clusters]
         has = {name: self.system.desired().get(name, {}).get(workload.key, 0) for name in names[:-1]}
@@ -196,7 +196,7 @@ class _Scene:
     def _note(
         self, what: str, workload: Workload, more: int, answer: Answer, since: float, replicas: int | None = None
     ) -> None:
-        """since: when it was asked."""
+        """Notes the answer to a request. since: the time of the request."""
         self.figures[f"asked: {what}"] += 1
         self.figures["replicas asked"] += more
         if answer.error == REFUSED:
@@ -212,10 +212,10 @@ class _Scene:
     # ── What is judged ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge_refusal(self, workload: Workload, replicas: int, since: float) -> None:
-        """Refused as a whole: were there places for all of it, beside what had been promised?
+        """Judges whether a workload refused as a whole would have had places beside all earlier promises.
 
-        as asked: on room that was there when it was asked, or of which a record had come since; as told: on room of
-        which one had come.
+        as asked: counts room that existed at the request, or that a record has told of since. as told: counts only
+        room that a record had told of.
         """
         self.figures["refusals judged"] += 1
         self.figures["refused replicas judged"] += replicas
@@ -227,9 +227,9 @@ class _Scene:
                 self.figures[f"refused though placeable{name}: {workload.kind}"] += replicas
 
     def _may_have_place(self, workload: Workload, replicas: int) -> bool:
-        """False says that it has none: not even if it looked at no pods, and nothing else were promised.
+        """Returns False if it surely has no place, even if it ignored other pods and nothing else were promised.
 
-        Without other pods, nodes take no fewer of what looks at none; most refusals are judged by this alone.
+        Nodes take no fewer such pods without other pods. Most refusals are judged by this alone.
         """
         asked = Pods(workload.key[0], workload.plain_template, replicas, "wanted")
         members = self.system.members
@@ -237,7 +237,7 @@ class _Scene:
         return sum(members[name].scheduler.would_place([asked])[0] for name in names) >= replicas
 
     def _judge_waiting(self) -> None:
-        """After everything came to rest: which of the replicas that wait have a place?"""
+        """Judges, at rest, which of the waiting replicas have a place."""
         workloads = {workload.key: workload for workload in self.workloads} | self.system.workloads
         waiting = [(workloads[key], count) for key, count in sorted(self.system.unplaced().items())]
         lefts = self._without_place(waiting)
@@ -249,9 +249,9 @@ class _Scene:
             self.figures[f"waiting though placeable as told: {workload.kind}"] += count - known
 
     def _without_place(self, wanted: Sequence[tuple[Workload, int]], untold_since: float = float("inf")) -> list[int]:
-        """Of each, how many find no place in any cluster, once all that is promised there is bound.
+        """Returns for each the replicas without a place in any cluster, once all promised replicas are bound.
 
-        untold_since: with the pods that left then or later, and of which no record has told yet.
+        untold_since: puts back the pods that left at this time or later and that no record has reported yet.
         """
         left = [count for _, count in wanted]
         for name, member in self.system.members.items():
@@ -301,7 +301,7 @@ class _Scene:
             figures["asked again"] += system.retries
 
     def _judge_failures(self, member: Member) -> None:
-        """Would the cluster have had room for a part that failed, were it not for the others of the burst?"""
+        """Judges whether the cluster would have had room for a failed part without the other workloads of the burst."""
         if not member.failed:
             return
         member.scheduler.reset()

@@ -1,4 +1,4 @@
-"""What must be so some time after the last fault: every placement carried out, nothing left behind."""
+"""Checks the end of a seed, some time after the last fault: every placement is carried out, nothing is left behind."""
 
 import json
 import re
@@ -24,14 +24,14 @@ from spillway_simulation.world import World
 
 SURGE = re.compile(r"(\d+) surge pods? in (\S+)")
 TIERS = ("own", "cloud")
-"""Those of a policy that names none."""
+"""The tiers of a policy that names none."""
 BEGUN = re.compile(r"waits for (\S+)$")
-"""A roll that has begun waits for its cluster, and says no more of it."""
+"""The text of a roll that has begun and waits for its cluster."""
 ELSEWHERE = re.compile(r"(\d+) replicas? that no longer fit in (\S+)")
 
 
 def missing(world: World, users: list[User]) -> Iterator[str]:
-    """What is not yet so, in words; nothing when all is."""
+    """Yields, in words, what has not converged yet; nothing when all has."""
     planner = world.active()
     if planner is None:
         yield "no planner is active"
@@ -76,7 +76,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
     wait = {name for name in lacking if _waits_for_what_went(world.clusters[name], user.name)}
     for part in placement.parts:
         if part.replicas_leaving and wait - {part.cluster}:
-            continue  # They leave when their replacements are ready, and the replacements wait for a missing object.
+            continue  # They are removed when their replacements are ready, and those wait for a missing object.
         if part.cluster in lacking:
             yield from _of_what_is_there(world.clusters[part.cluster], user, part)
             continue
@@ -84,7 +84,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield from _of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
     if lacking:
         yield from _waits_for_no_reason(world, planner, known, lacking)
-    if placement.unplaced and not stands:  # Else parts take more of their earlier template alone.
+    if placement.unplaced and not stands:  # Otherwise parts grow only by their earlier template.
         # Once a rollout is stopped, parts grow by the template that they have.
         cpu = max([known.cpu, *(was for _, was in known.cpus if declared.rollout_stopped_in)])
         others = [name for _, name in world.oracle.workloads if name != declared.name]
@@ -96,19 +96,20 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
 
 
 def _waits_for_what_went(cluster: SimCluster, name: str) -> bool:
-    """Whether a bound pod of the workload waits there for an object that was deleted after its template was written."""
+    """Returns whether a bound pod of the workload waits for an object that was deleted after its template was
+    written."""
     return any(waits_for_config(cluster, pod) for pod in members.pods_of(cluster, NAMESPACE, name))
 
 
 def _may_have_been_given_up(world: World, name: str) -> bool:
-    """Whether somebody deleted it by hand meanwhile, or its cluster was given up."""
+    """Returns whether a user has deleted it by hand meanwhile, or its cluster was given up."""
     lost = {order.on for order in world.script.orders if order.verb in (LOST, LOST_AND_BACK)}
     found = {member for one in world.script.found if one.name == name for member, _ in one.replicas}
     return bool(found & lost) or any(whose == name for _, whose in world.oracle.hands)
 
 
 def _unsaid(world: World, planner: Planner) -> Iterator[str]:
-    """Orphans that are not reported, and reported ones of which no Deployment and no ConfigMap is left."""
+    """Yields orphans that are not reported, and reported ones of which no Deployment and no ConfigMap is left."""
     listed = {name for name, view in planner.state.clusters.items() if view.joined}
     there = {
         (name, found["metadata"]["namespace"], found["metadata"]["name"])
@@ -128,7 +129,7 @@ def _unsaid(world: World, planner: Planner) -> Iterator[str]:
 
 
 def _stands(world: World, planner: Planner, known: Known) -> bool:
-    """Whether a rollout has no room to go on in any of the clusters that it names."""
+    """Returns whether a rollout has no room to go on in any of its clusters."""
     assert known.declared is not None
     assert known.placement is not None
     text, name = full_text(known.placement), known.declared.name
@@ -144,13 +145,13 @@ def _stands(world: World, planner: Planner, known: Known) -> bool:
 
 
 def stands_half_done(cluster: SimCluster, name: str) -> bool:
-    """Whether a roll that has begun there waits for pods without a node, and no node would take any of those now."""
+    """Returns whether a begun roll waits for pods without a node, and no node would take any of them now."""
     waiting = [pod for pod in members.pods_of(cluster, NAMESPACE, name) if not members.is_bound(pod)]
     return bool(waiting) and not any(members.room_for(cluster, members.cpu_of_pod(pod["spec"])) for pod in waiting)
 
 
 def _crowded(world: World, placement: PlacementDecided) -> bool:
-    """Whether a rollout is where pods of the cluster's own wait for room: those take what it would need."""
+    """Returns whether the cluster's own pods wait for room in a rollout's cluster. They take the room that it needs."""
     return recorded_waits(placement).rollout != "" and any(
         not members.is_bound(pod)
         for part in placement.parts
@@ -159,7 +160,7 @@ def _crowded(world: World, placement: PlacementDecided) -> bool:
 
 
 def _surge_that_waits(planner: Planner, cluster: str, name: str) -> Iterator[int]:
-    """The cpu of each surge pod that is held there for templates of other workloads, which lack something (ADR 26)."""
+    """Yields the cpu of each surge pod held there for templates of other workloads that lack an object (ADR 26)."""
     for (_, other), workload in planner.state.workloads.items():
         said, part = workload.statuses.get(cluster), workload.parts.get(cluster)
         if other == name or part is None or said is None or said.state != STATE_DEPENDENCY_MISSING:
@@ -188,7 +189,7 @@ def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int, held
 
 
 def _held_by_roll(cluster: SimCluster, name: str) -> Iterator[int]:
-    """Of a workload with a new pod that waits beside old ones: the cpu that each old one lacks, and each that waits."""
+    """Yields the cpu that a stuck roll holds: what each old pod lacks to a new one, and each waiting pod."""
     found = cluster.get("deployments", name, NAMESPACE)
     pods = members.pods_of(cluster, NAMESPACE, name)
     new = members.cpu_of(found) if found is not None else 0
@@ -199,7 +200,7 @@ def _held_by_roll(cluster: SimCluster, name: str) -> Iterator[int]:
 
 
 def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> bool:
-    """Whether a roll of what runs there ends, wherever its pods come to be."""
+    """Returns whether a roll of the running pods ends, on whichever nodes its pods are."""
     found = cluster.get("deployments", name, NAMESPACE)
     if found is None or members.room_for(cluster, cpu) < surge:
         return False
@@ -211,7 +212,8 @@ def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> b
 
 
 def _waits_for_no_reason(world: World, planner: Planner, known: Known, lacking: set[str]) -> Iterator[str]:
-    """Who waits for what is missing goes to no later tier, and waits for no cluster that has it and room besides."""
+    """Yields an error when replicas wait although a cluster has room and lacks nothing. It ends at the first tier with
+    room: a missing object sends no replica to a later tier."""
     assert known.declared is not None
     assert known.placement is not None
     takes = _takes(world, planner, known)
@@ -226,7 +228,7 @@ def _waits_for_no_reason(world: World, planner: Planner, known: Known, lacking: 
 
 
 def _tiers(world: World, known: Known) -> list[set[str]]:
-    """Clusters by tier, in the order of the workload's policy."""
+    """Returns the clusters of each tier, in the order of the workload's policy."""
     assert known.declared is not None
     selectors = [tier.clusters for tier in known.declared.policy.tiers if not tier.node_groups]
     return [
@@ -239,7 +241,7 @@ def _is_among(name: str, tier: str, selector: ClusterSelector) -> bool:
 
 
 def _takes(world: World, planner: Planner, known: Known) -> dict[str, int]:
-    """Clusters that take new replicas of it, and how many more its policy lets them have."""
+    """Returns the clusters that take new replicas of it, and how many more its policy allows there."""
     assert known.declared is not None
     parts = {part.cluster: part.replicas for part in known.placement.parts} if known.placement else {}
     most = {limit.cluster: limit.replicas_max for limit in known.declared.policy.limits if limit.replicas_max >= 0}
@@ -253,7 +255,8 @@ def _takes(world: World, planner: Planner, known: Known) -> dict[str, int]:
 
 
 def clash(world: World) -> bool:
-    """Whether a workload is declared where an object of its name is another's: that is tried again now and then."""
+    """Returns whether any workload meets a foreign object of its name. The propagator tries that again from time to
+    time."""
     return any(
         world.is_taken(cluster, name)
         for cluster in world.clusters
@@ -263,7 +266,7 @@ def clash(world: World) -> bool:
 
 
 def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_stands: bool) -> Iterator[str]:
-    """rollout_stands: it may have an earlier template with what goes along, since the next has no room to roll."""
+    """Yields errors of one part. rollout_stands: it may still have an earlier template, since the next has no room."""
     where = f"{user.name} in {part.cluster}"
     if part.replicas_lost:
         yield f"{where}: {part.replicas_lost} are still lost"
@@ -295,7 +298,7 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
 
 
 def _of_what_is_there(cluster: SimCluster, user: User, part: Part) -> Iterator[str]:
-    """Of a part whose cluster lacks something: what runs stays, nothing new is made, and nothing is on its way."""
+    """Yields errors of a part whose cluster lacks an object: running pods stay, and no new ones are made or pending."""
     where = f"{user.name} in {part.cluster}"
     bound = sum(members.is_bound(pod) for pod in members.pods_of(cluster, NAMESPACE, user.name))
     if bound != part.replicas:
@@ -305,7 +308,7 @@ def _of_what_is_there(cluster: SimCluster, user: User, part: Part) -> Iterator[s
 
 
 def _left_behind(world: World, name: str, cluster: SimCluster) -> Iterator[str]:
-    """Objects of ours, and their pods, that no placement lists."""
+    """Yields our objects, and their pods, that no placement lists."""
     for found in cluster.objects("deployments"):
         key = (found["metadata"]["namespace"], found["metadata"]["name"])
         known = world.oracle.workloads.get(key)

@@ -1,4 +1,4 @@
-"""What must hold at every record of the log and at every write to a member, whatever goes wrong."""
+"""Checks the promises that must hold at every record of the log and every write to a member, whatever goes wrong."""
 
 import asyncio
 import hashlib
@@ -59,37 +59,37 @@ Placed = tuple[PlacementDecided, WorkloadDeclared | None]
 
 
 class Violated(AssertionError):
-    """The sentence that does not hold."""
+    """Raised with the sentence that does not hold."""
 
 
 @dataclass(slots=True)
 class Known:
-    """What the log has said of one workload so far. parts: by cluster, every version that a part ever had."""
+    """The content of the log so far for one workload. parts: by cluster, every version that a part ever had."""
 
     declared: WorkloadDeclared | None = None
     placement: PlacementDecided | None = None
     generation: Generation = NO_GENERATION
     parts: dict[str, dict[Generation, Part]] = field(default_factory=dict)
     objects: dict[int, str] = field(default_factory=dict)
-    """By template generation, what it makes of an object, its replicas apart."""
+    """By template generation, the object that the template makes, without its replicas."""
     says: dict[str, tuple[Generation, object]] = field(default_factory=dict)
-    """By cluster, what the newest version of its part makes of its object."""
+    """By cluster, the object that the newest version of its part makes."""
     cpu: int = 0
     cpus: list[tuple[float, int]] = field(default_factory=list)
-    """Until when it was the newest template's, and what that asked for."""
+    """For each template, the time until which it was the newest, and the cpu that it requested."""
 
     def cpu_least(self, since: float) -> int:
-        """Of the templates that may still have pods, the least that one asks for."""
+        """Returns the least cpu request among the templates that may still have pods."""
         return min([self.cpu, *(cpu for until, cpu in self.cpus if until >= since)])
 
     def cpu_least_in(self, part: Part, since: float) -> int:
-        """A part whose roll waits bears an earlier template, for as long as it waits: its replicas are of that one."""
+        """Returns the least cpu request of a part. A part whose roll waits has replicas of its earlier template."""
         borne, least = self.objects.get(part.template_generation, ""), self.cpu_least(since)
         return min(least, members.cpu_of(json.loads(borne))) if borne else least
 
 
 class Oracle:
-    """Hears everything, keeps what it needs to judge it, and a hash of it all: the same seed gives the same trace."""
+    """Judges all records and writes. Keeps the data for that, and a hash of all: the same seed gives the same trace."""
 
     def __init__(self, clusters: dict[str, SimCluster], was_told: Told) -> None:
         self._clusters = clusters
@@ -97,7 +97,7 @@ class Oracle:
         self._room: dict[str, list[tuple[float, int]]] = {}
         self._disturbed: dict[str, float] = {}
         self.hands: set[tuple[str, str]] = set()
-        """Objects of ours, (cluster, name), that somebody scaled or deleted by hand."""
+        """Our objects, (cluster, name), that a user scaled or deleted by hand."""
         self.ownership = Ownership(clusters, self.violated)
         self.sights, self.brakes = Sights(clusters), BrakeOracle(self.violated)
         self.removals = Removals(
@@ -119,7 +119,7 @@ class Oracle:
         self.epoch = -1
         self.violations: list[str] = []
         self.seen: Counter[str] = Counter()
-        """How often something that is judged happened; Ownership and scaling count theirs themselves."""
+        """Counts of the judged events. Ownership and scaling keep their own counts."""
         self.records = 0
         self.writes = 0
         self.trace: list[str] | None = None
@@ -129,7 +129,7 @@ class Oracle:
         return self._hash.hexdigest()[:16]
 
     def note(self, text: str) -> None:
-        """One line of the trace."""
+        """Adds one line to the trace."""
         line = f"{asyncio.get_running_loop().time():9.3f} {text}"
         self._hash.update(line.encode())
         if self.trace is not None:
@@ -153,7 +153,7 @@ class Oracle:
                 self.violated(f"a dead letter from {source}: {record.address.key}")
             if topic in (CLUSTERS, TURNS_PLANNER, WORKLOADS, PLACEMENTS, DECISIONS):
                 self._on_own(record, placements, source)
-            if topic is PENDING:  # Who waits when this is said may be gone by the next look.
+            if topic is PENDING:  # A workload that waits now may be gone at the next look.
                 self.sights.look(asyncio.get_running_loop().time())
             if topic in SCALING:
                 self.scaling.on_record(record, source)
@@ -172,7 +172,7 @@ class Oracle:
             self._note_for_reads(records, source)
 
     def _note_for_reads(self, records: Sequence[Outgoing], source: str) -> None:
-        """What a reader is shown after this transaction."""
+        """Notes the values that a reader may see after this transaction."""
         assert self.reads is not None
         topics = (WORKLOADS, PLACEMENTS)
         for name in dict.fromkeys(record.address.key for record in records if record.address.topic in topics):
@@ -216,7 +216,8 @@ class Oracle:
                 self.ownership.left(cluster, max(newest, default=NO_GENERATION))
 
     def _on_placement(self, placement: PlacementDecided, declared: WorkloadDeclared | None) -> None:
-        """declared: what was, when it was decided; one transaction may declare a workload more than once."""
+        """Judges a placement. declared: the declaration it was decided on. One transaction may declare a workload
+        twice."""
         key = (placement.namespace, placement.name)
         known = self.workloads.setdefault(key, Known())
         name = "/".join(key)
@@ -238,7 +239,7 @@ class Oracle:
         for part in placement.parts:
             self._on_part(name, known, part, before.get(part.cluster), declared.template_generation)
         cause = self.removals.cause_of(placement)
-        self.sights.look(asyncio.get_running_loop().time())  # A pod may be bound and gone between two looks.
+        self.sights.look(asyncio.get_running_loop().time())  # Look now: a pod may be bound and gone between two looks.
         self.brakes.placed(cause, known.placement, placement)
         self.take_backs.placed(cause, known.placement, placement, known.cpu)
         self.removals.placed(known.placement, placement, declared)
@@ -253,7 +254,7 @@ class Oracle:
                     self.log.grown(key, part.cluster)
 
     def _on_part(self, name: str, known: Known, part: Part, before: Part | None, template: int) -> None:
-        """template: the number of the newest one."""
+        """Judges a new version of a part. template: the number of the newest template."""
         versions = known.parts.setdefault(part.cluster, {})
         newest = max(versions, default=NO_GENERATION)
         if part.version < newest:
@@ -265,7 +266,7 @@ class Oracle:
         versions[part.version] = part
 
     def note_room(self) -> None:
-        """How much there is now in each cluster; called at each change of nodes, and now and then."""
+        """Notes the present room of each cluster. Called at each change of nodes, and from time to time."""
         now = asyncio.get_running_loop().time()
         for name, cluster in self._clusters.items():
             seen = self._room.setdefault(name, [])
@@ -273,7 +274,7 @@ class Oracle:
             self._room[name] = [entry for entry in seen if entry[0] >= now - ROOM_WINDOW_SECONDS] or seen[-1:]
 
     def look(self) -> None:
-        """At what members hold, twice a second."""
+        """Judges the objects of members. Called twice a second."""
         now = asyncio.get_running_loop().time()
         self.sights.look(now)
         if self.lending is not None:
@@ -297,13 +298,13 @@ class Oracle:
         return known.cpu_least(since) if known is not None else 0
 
     def disturbed(self, cluster: str) -> None:
-        """Somebody's hands, or its nodes, change where pods are: what was promised may now fit nowhere, and be left."""
+        """Notes that a user or the nodes moved pods. Promised replicas may fit nowhere now, and may be given up."""
         self._disturbed[cluster] = asyncio.get_running_loop().time()
 
     def _cpu_without_place(self, name: str, cluster: str, since: float) -> int:
-        """What unbound replicas of other workloads ask for that fit on no node any more: they keep no room (P5).
+        """Returns the cpu of unbound replicas of other workloads that fit on no node any more. They hold no room (P5).
 
-        They had room once. Then a roll moved pods between nodes, or removed pods left a hole that is too small.
+        They had room before. Then a roll moved pods between nodes, or removed pods left a gap that is too small.
         """
         member, found = self._clusters[cluster], 0
         free = members.cpu_free_at_most(member)
@@ -326,7 +327,7 @@ class Oracle:
     # ── The members ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def judge(self, cluster: SimCluster) -> None:
-        """From now on every write that comes through the member's API is judged."""
+        """Judges every write through the member's API from now on."""
         answer = cluster.api.answer
 
         def judged(request: Request) -> Answer:
@@ -355,7 +356,7 @@ class Oracle:
     def _on_change(
         self, cluster: str, key: Key, seen: tuple[Object | None, Object | None, int], request: Request
     ) -> None:
-        """seen: the object before and after it, and how many of its pods were available before."""
+        """Judges a change. seen: the object before and after it, and the number of its pods available before."""
         before, after, available = seen
         body, known, adopted = json.loads(request.body or b"{}"), self.workloads.get(key), False
         if request.method != "DELETE" and before is not None and not body.get("metadata", {}).get("resourceVersion"):
@@ -372,7 +373,7 @@ class Oracle:
         self.ownership.wrote(cluster, key, before, after, adopted)
 
     def _on_delete(self, cluster: str, key: Key, before: Object | None, available: int) -> None:
-        """Only what a placement said is to go, and only at that part's version or an older one."""
+        """Judges a delete: a placement must remove the part, at the object's version or a later one."""
         name = f"{'/'.join(key)} in {cluster}"
         if before is None:
             return
@@ -387,7 +388,7 @@ class Oracle:
             self.removals.written(cluster, key, before, available, max(versions), 0)
 
     def _on_scale_down(self, cluster: str, key: Key, body: Object, before: Object, available: int) -> None:
-        """Without a version: fewer of the template that is there, as a newer part says that waits for nothing."""
+        """Judges a scale-down without a version: a newer part that waits for nothing must ask for so few replicas."""
         known, seen, replicas = self.workloads.get(key), members.version_of(before), body["spec"].get("replicas")
         parts = known.parts.get(cluster, {}) if known else {}
         says = [v for v, part in parts.items() if v > seen and part.replicas == replicas and not part.missing]
@@ -422,7 +423,7 @@ class Oracle:
 
 
 def _node_of(request: Request) -> str:
-    """The name of the node that is written; empty: none is."""
+    """Returns the name of the node that the request writes; empty if it writes none."""
     found = NODE_PATH.match(request.path)
     if found is not None:
         return found[1]
@@ -432,7 +433,8 @@ def _node_of(request: Request) -> str:
 
 
 def _meaning(known: Known, part: Part, newest: int) -> object:
-    """Of a part without a number of its own the template is the newest. What is to go is written by no manifest."""
+    """Returns the object that a part makes. A part without a template number has the newest template. A part that is
+    to be removed has no manifest."""
     if part.removing:
         return None
     return part.replicas, known.objects.get(part.template_generation or newest, "")

@@ -89,7 +89,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
 
 
 def _work_failed() -> float:
-    """Unexpected errors so far that a service did not end at, of all services."""
+    """Returns the number of unexpected errors so far that did not end a service, summed over all services."""
     (family,) = metrics.WORK_FAILED.collect()
     return sum(one.value for one in family.samples if one.name.endswith("_total"))
 
@@ -116,7 +116,7 @@ async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World
 
 
 async def _told(world: World) -> float:
-    """Seconds from the last fault to convergence."""
+    """Runs the world to convergence. Returns the seconds from the last fault until then."""
     world.start_all()
     await join_all(world)
     users = [User(world, name, asks) for name, asks in world.script.asks.items()]
@@ -164,7 +164,7 @@ async def _told(world: World) -> float:
 
 
 async def _retain(world: World, retention: Retention) -> None:
-    """As a broker does it: now and then, and of what is too old by then or too much."""
+    """Deletes old records from time to time as a broker does: those that are too old or exceed the size."""
     random = Random(f"{world.script.seed}/retain")
     while True:
         await asyncio.sleep(random.uniform(1, 2 * RETAIN_SECONDS))
@@ -184,7 +184,7 @@ async def _count_cores(world: World) -> None:
 
 
 def _dispose(world: World, loop: VirtualLoop) -> None:
-    """Cancels all that is left, so that nothing of this seed runs in the next."""
+    """Cancels all remaining tasks, so that nothing of this seed runs in the next one."""
     for process in world.processes.values():
         process.is_over = True
     world.oracle.trace = None
@@ -238,7 +238,7 @@ def _safely(seed: int) -> Outcome:
 
 
 def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
-    """In the order in which they end. Each process takes on many seeds."""
+    """Yields the outcomes in the order in which the seeds end. Each process runs many seeds."""
     gc.freeze()
     if jobs == 1:
         yield from map(_safely, seeds)
@@ -249,7 +249,7 @@ def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
 
 
 def _end_with(parent: int) -> None:
-    """Of a worker: one whose parent was killed would wait for the next seed for ever."""
+    """Ends a worker whose parent was killed. Otherwise it would wait for the next seed without end."""
 
     def look() -> None:
         while os.getppid() == parent:
@@ -260,7 +260,7 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":  # Sets of strings are walked in another order in each process else.
+    if os.environ.get("PYTHONHASHSEED") != "0":  # Otherwise the order of sets of strings differs between processes.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     arguments = _arguments()
@@ -288,7 +288,7 @@ def _one(arguments: argparse.Namespace) -> int:
 
 
 def _many(seeds: Sequence[int], jobs: int, out: Path, ledger: Ledger) -> int:
-    """Runs those that the ledger does not have of this code. The summary is of all of them."""
+    """Runs the seeds that the ledger does not have for this code. The summary covers all seeds."""
     started = said = time.monotonic()
     known = ledger.outcomes()
     outcomes = [known[seed] for seed in seeds if seed in known]

@@ -1,4 +1,4 @@
-"""What one seed stands for: a fleet, what its users ask, and what goes wrong, all drawn before anything runs."""
+"""Draws the script of a seed before anything runs: a fleet, the requests of its users, and the faults."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -22,7 +22,7 @@ MEMBER_FAULTS = (
 STORE_FAULTS = ("store-away", "store-flushed")
 
 Kinds = tuple[tuple[str, tuple[str, ...]], ...]
-"""(kind of a fault, what it may be on)."""
+"""Pairs of a kind of fault and its possible targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A user's request: apply, scale, delete or migrate; of what ran before also adopt, recover, disown or by-hand.
+    """A user's request: apply, scale, delete or migrate; for a Deployment found in a member also adopt, recover, disown
+    or by-hand.
 
-    wait: seconds after the answer to the one before. by-hand: somebody's kubectl, in one of the members that have it.
+    wait: seconds after the answer to the request before. by-hand: a user's kubectl in one of the members that have it.
     """
 
     verb: str
@@ -47,14 +48,14 @@ class Ask:
     policy: str
     configured: bool
     needs: tuple[tuple[str, str], ...] = ()
-    """What the template of an apply names: (kind, name)."""
+    """Objects that the template of an apply names: (kind, name)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What an operator does at a time, and takes back after so many seconds: a phase of a cluster, or a freeze.
+    """An operator's action at a time, undone after some seconds: a phase of a cluster, or a freeze.
 
-    Lost: `cluster leave --lost`, of one that is silent for so many seconds; "Lost and back" joins it again after that.
+    Lost: `cluster leave --lost` of a cluster that is silent for that time. "Lost and back" joins it again afterwards.
     """
 
     at: float
@@ -65,7 +66,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """kind at a time, on an instance or a member, for so many seconds; steps: callbacks of the instance before it."""
+    """A fault on an instance or a member at a time, for some seconds. steps: callbacks of the instance before it."""
 
     at: float
     kind: str
@@ -77,7 +78,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A Deployment that members have before anything is asked. replicas: by member. fleet: its label; empty: none."""
+    """A Deployment that members have before the first request. replicas: by member. fleet: its label; empty: none."""
 
     name: str
     cpu: int
@@ -87,7 +88,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """So many pods of so much cpu are wanted from then on: an owner's own, or the pool's, on lent nodes or its own."""
+    """A number of pods wanted from a time on: an owner's own, or the pool's, on lent nodes or on the pool's own."""
 
     at: float
     pods: str
@@ -98,7 +99,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a person says of an owner's lending."""
+    """A person's declaration about an owner's lending."""
 
     at: float
     verb: str
@@ -116,12 +117,12 @@ class Lending:
     wanted: tuple[Wanted, ...]
     said: tuple[Said, ...]
     withdrawn: frozenset[str]
-    """Owners of whom nothing is declared any more when all is over."""
+    """Owners that have no lending declaration any more at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Of topics that forget: records older than so many seconds go, and the oldest of a partition with more bytes."""
+    """Retention of topics: deletes records older than some seconds, and the oldest of a partition above some bytes."""
 
     seconds: float
     bytes_max: int | None
@@ -129,7 +130,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Somebody makes or deletes what templates name, in a member, by hand."""
+    """A user creates or deletes by hand, in a member, an object that templates name."""
 
     at: float
     cluster: str
@@ -140,7 +141,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """first: what is there before anything is asked. changes: what comes and goes later, in the order of time."""
+    """The objects that templates name. first: present before the first request. changes: later ones, by time."""
 
     first: tuple[Change, ...]
     changes: tuple[Change, ...]
@@ -158,10 +159,10 @@ class Script:
     found: tuple[Found, ...] = ()
     lending: Lending | None = None
     is_read: bool = False
-    """Whether readers ask the planners all the while."""
+    """Whether readers ask the planners during the whole run."""
     retention: Retention | None = None
     repeats: bool = False
-    """Whether users ask each thing again with the key that it had, once it was answered."""
+    """Whether users repeat each answered request with its key."""
     dependencies: Dependencies | None = None
 
     @property
@@ -170,7 +171,7 @@ class Script:
 
 
 def drawn_of(script: Script) -> dict[str, int]:
-    """How much of each thing there is, for the ledger."""
+    """Returns the number of each kind of thing in the script, for the ledger."""
     return {
         "members": len(script.members),
         "asks": sum(map(len, script.asks.values())),
@@ -184,7 +185,7 @@ def drawn_of(script: Script) -> dict[str, int]:
 
 
 def with_scaling(script: Script) -> Script:
-    """Drawn from a stream of its own, so that the rest of the script stays what it was."""
+    """Adds scaling. It has its own random stream, so that the rest of the script stays the same."""
     random = Random(f"{script.seed}/scaling")
     span = script.faults_end
     own = Ask("apply", random.uniform(0, 3), random.randint(0, 3), random.choice(CPU_CHOICES[:3]), "", False)
@@ -200,7 +201,7 @@ def with_scaling(script: Script) -> Script:
 
 
 def with_versions_back(script: Script) -> Script:
-    """Members whose versions begin again, as with etcd from a backup. Drawn from a stream of its own."""
+    """Adds members whose versions begin again, as with etcd from a backup. It has its own random stream."""
     random = Random(f"{script.seed}/versions")
     kinds = (("versions-back", tuple(member.name for member in script.members)),)
     found = faults_of(random, kinds, random.choice((0, 0, 0, 1)), script.faults_end, len(script.faults))
@@ -209,9 +210,9 @@ def with_versions_back(script: Script) -> Script:
 
 
 def with_reads(script: Script) -> Script:
-    """Readers, and in a quarter of the seeds a planner that is cut off for longer than its turn lasts.
+    """Adds readers, and in a quarter of the seeds a planner that is cut off for longer than its turn lasts.
 
-    That comes when all else is over: a planner that has something to write hears of its turn's end by that.
+    The cut comes after all other faults: a planner that writes would learn by the write that its turn is over.
     """
     random = Random(f"{script.seed}/reads")
     cut = random.choice((0, 0, 0, 1))
@@ -223,14 +224,14 @@ def with_reads(script: Script) -> Script:
 
 
 def with_retention(script: Script) -> Script:
-    """In half of the seeds. Drawn from a stream of its own."""
+    """Adds retention in half of the seeds. It has its own random stream."""
     random = Random(f"{script.seed}/retention")
     seconds, bytes_max = random.choice((0.0, 0.0, 24.0, 40.0)), random.choice((None, None, 30_000))
     return replace(script, retention=Retention(seconds, bytes_max) if seconds else None)
 
 
 def with_fleet(script: Script) -> Script:
-    """In one of 200 seeds something else altogether: 300 small members, and one workload of which much is asked."""
+    """Replaces the script in one of 200 seeds: 300 small members, and one workload with many requests."""
     random = Random(f"{script.seed}/fleet")
     if random.random() >= 1 / FLEETS_ONE_OF:
         return script
@@ -309,7 +310,7 @@ def _kinds(members: tuple[Member, ...]) -> Kinds:
 
 
 def faults_of(random: Random, kinds: Kinds, count: int, span: float, first: int = 0) -> tuple[Fault, ...]:
-    """So many, each on one of those that its kind may be on; first: the number of the first one."""
+    """Draws `count` faults, each on a possible target of its kind. first: the number of the first one."""
     weights = [3 if kind in INSTANCE_FAULTS else 1 for kind, _ in kinds]
     faults = []
     for number in range(first, first + count):

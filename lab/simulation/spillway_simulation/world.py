@@ -38,13 +38,13 @@ from spillway_simulation.read_oracle import ReadOracle
 from spillway_simulation.script import FLEET_MEMBERS, Script
 
 SESSION_SECONDS = 6.0
-"""After so long without a heartbeat a member of a group is expelled."""
+"""Seconds without a heartbeat after which a member of a group is expelled."""
 HEARTBEAT_SECONDS = 3.0
-"""So long, at the most, one that woke does not know that it was."""
+"""The most seconds after its wake-up until an expelled process learns that it was expelled."""
 MISSING_SECONDS = 20.0
-"""missing_after_seconds where templates name what members lack; others have what they had in their day."""
+"""missing_after_seconds of scripts whose templates name objects that members lack. Other scripts keep theirs."""
 STOP_SECONDS = 15.0
-"""How long SIGTERM may take before kill -9."""
+"""Seconds that SIGTERM may take before kill -9."""
 
 # The same rules as in production on a shorter scale, so that one seed sees several rounds of each.
 PLANNER = PlannerSettings(
@@ -90,14 +90,14 @@ DESCHEDULER = DeschedulerSettings(again_seconds=20.0, losses_kept_seconds=60.0, 
 
 
 class SimulatedPlatform(InProcess):
-    """InProcess, with the way to the members through the simulated network."""
+    """InProcess, but with connections to the members through the simulated network."""
 
     __slots__ = ("network", "seed")
     network: Network
     seed: int
 
     def asking(self, name: str) -> Asking:
-        """The same questions at the same instants, whenever this seed is run."""
+        """Returns an Asking that asks the same questions at the same instants in each run of this seed."""
         return Asking(random=Random(f"{self.seed}/asking/{name}"))
 
     def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
@@ -111,7 +111,7 @@ class SimulatedPlatform(InProcess):
 
 @dataclass(slots=True)
 class Process:
-    """One life of one instance. hear: tells it that it was expelled, once that happened."""
+    """One life of one instance. hear: tells the instance that it was expelled, once that has happened."""
 
     name: str
     owner: str
@@ -124,7 +124,7 @@ class Process:
 
 
 class World:
-    """Everything of one seed. Runs in the context of nobody's process."""
+    """Everything of one seed. Its own code runs in the context of no process."""
 
     def __init__(self, script: Script, loop: VirtualLoop) -> None:
         self.script = script
@@ -153,7 +153,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.untouched: dict[tuple[str, str], str] = {}
         self.woken: Callable[[Process], None] = lambda _: None
-        """Told of each process that goes on after it was frozen or cut off."""
+        """Called with each process that goes on after it was frozen or cut off."""
         self._lives: Counter[str] = Counter()
         for member in script.members:
             cluster = self.clusters[member.name]
@@ -168,7 +168,7 @@ class World:
         self.oracle.on_records(records, source)
 
     def _plant(self, cluster: SimCluster) -> None:
-        """What it has before anything is asked; of what nobody takes over it is known how it looks."""
+        """Creates the objects that a member has before the first request. Notes those that no user takes over."""
         for found in self.script.found:
             plant(cluster, found)
             planted = cluster.get("deployments", found.name, NAMESPACE)
@@ -184,10 +184,11 @@ class World:
             self.start(name)
 
     def start(self, name: str) -> None:
-        """A new life. One that was killed and not yet expelled is let go at once, as static membership does."""
+        """Starts a new life. A killed, not yet expelled instance leaves its group at once, as with static
+        membership."""
         before = self.processes.get(name)
         if before is not None:
-            if not before.is_over:  # Two faults ended one life, and the other has begun the next.
+            if not before.is_over:  # Two faults ended one life, and the other one has begun the next life.
                 return
             self._expire(before)
         self._lives[name] += 1
@@ -215,7 +216,7 @@ class World:
         self.loop.call_later(SESSION_SECONDS, self._expire, process)
 
     async def stop(self, process: Process) -> None:
-        """SIGTERM, then kill -9 when it does not end."""
+        """Sends SIGTERM, then kill -9 when the process does not end."""
         if process.is_over:
             return
         self.oracle.note(f"stop {process.owner}")
@@ -312,18 +313,21 @@ class World:
         return next((hpa for process, hpa in self.hpas() if hpa.is_active and not process.frozen), None)
 
     def is_taken(self, cluster: str, name: str) -> bool:
-        """Whether an object there bears the name that is not this fleet's, or that no placement lists any more."""
+        """Returns whether an object there has the name but is not of this fleet, or is in no placement any more."""
         found = self.clusters[cluster].get("deployments", name, NAMESPACE)
         return found is not None and (not members.is_ours(found) or self.oracle.ownership.is_orphan(cluster, found))
 
     def count_cores(self) -> None:
-        """No planner counts a node in two clusters, whatever it has read of either."""
+        """Checks that no planner counts a node in two clusters, whatever it has read of each."""
         for process, planner in self.planners():
             for sentence in counted_twice(planner):
                 self.oracle.violated(f"{process.owner}: {sentence}")
 
     def look_at_reservations(self) -> None:
-        """No planner reserves more than is asked for or on its way, nor for long for what waits for something else."""
+        """Checks that no planner reserves more than is requested or on its way.
+
+        It also must not reserve for long for a workload that waits for something else.
+        """
         now = self.loop.time()
         if len(self.clusters) < FLEET_MEMBERS:
             self.oracle.look()
@@ -332,7 +336,7 @@ class World:
             self.dependencies.look(process.owner, planner, now, is_well=is_well)
 
     def _was_told(self, source: str, key: tuple[str, str]) -> bool:
-        """Of the planner that wrote under this name, whether it knows the workload's policy, and a decision of it."""
+        """Returns whether the planner of this name knows the workload's policy and a decision of that policy."""
         service = self.processes[source.rpartition("/")[2]].running.service
         assert isinstance(service, Planner)
         return key in service.state.scalings.policies and key in service.state.scalings.decided

@@ -4,7 +4,7 @@ aiohttp reads whatever a server sends. It queues answers that come on an idle co
 interim answers without counting them. A reader of a body waits for ever if the body's framing breaks. So our own
 protocol reads each connection. It aborts a connection on which the server sends what no request asked for.
 
-One private name of aiohttp is used: `_factory` of a connector. aiohttp also does not promise that it calls
+The module uses one private name of aiohttp: `_factory` of a connector. aiohttp also does not promise that it calls
 `set_response_params` for each request and `feed_data` for each head of an answer. `check_shape` looks for these names.
 """
 
@@ -34,7 +34,8 @@ called."""
 
 
 class ServerMisbehaved(aiohttp.ClientError):
-    """The server sent what no request asked for, or too much beside an answer. Its connection is closed."""
+    """Raised when a server sends an answer without a request, or too much beside an answer. The connection is
+    closed."""
 
 
 class OtherShape(OperatorError):
@@ -47,7 +48,7 @@ class AnswerBounds:
     raised."""
 
     interim_answers_max: int = 8
-    """Answers of status 100 to 199 before the final one. API servers and Prometheus send none unless they are asked."""
+    """Answers of status 100 to 199 before the final answer. API servers and Prometheus send none unless asked."""
     framing_bytes: int = 512 * 2**10
     """Bytes outside the body: heads, chunk sizes and their extensions, trailers, empty lines. asyncio delivers up to
     256 KiB at a time, and some of it may wait until the body is read."""
@@ -55,7 +56,7 @@ class AnswerBounds:
     """More of these bytes are allowed for each byte of the body: this many. A chunk of a watch has 7 of them, and one
     event of more than 60 bytes."""
     line_bytes: int = 8190
-    """Bytes of a status line, and of one header with its name. This bound and the next are aiohttp's defaults."""
+    """Bytes of a status line, or of one header with its name. This bound and the next are aiohttp's defaults."""
     headers_max: int = 128
     """The most headers of one answer, trailers included."""
 
@@ -87,7 +88,7 @@ def open_session(
         headers={**HEADERS, **(headers or {})},
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
-        auto_decompress=False,  # What is small on the way may be endless here.
+        auto_decompress=False,  # A small compressed body may unpack to an endless one.
         max_line_size=bounds.line_bytes,
         max_field_size=bounds.line_bytes,
         max_headers=bounds.headers_max,
@@ -95,7 +96,7 @@ def open_session(
 
 
 def name_encoding(answer: aiohttp.ClientResponse) -> str:
-    """Returns the encodings of an answer that is compressed, though `identity` was asked for; "" if it is plain."""
+    """Returns the encodings of a compressed answer, although `identity` was requested; "" if the answer is plain."""
     encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
     return ", ".join(encodings)[:40] if any(one not in ("", "identity") for one in encodings) else ""
 
@@ -135,7 +136,8 @@ class _Connector(aiohttp.TCPConnector):
 
 @dataclass(slots=True)
 class _Exchange:
-    """One request, and what has come since it was begun. body: of its final answer, None until that one's head came."""
+    """One request and the data received since it began. body: of the final answer; None until that answer's head
+    came."""
 
     received_bytes: int = 0
     interim_answers: int = 0
@@ -152,10 +154,10 @@ class _Exchange:
 
 
 class _Connection(ResponseHandler):
-    """Reads one connection, and aborts it once the server sends what no request asked for, or too much beside a body.
+    """Reads one connection. Aborts it when the server sends data without a request, or too much beside a body.
 
-    Needs of aiohttp that it calls `set_response_params` when a request begins, `data_received` with all that comes, and
-    `feed_data` with each head that it reads, also of interim answers.
+    It relies on three calls of aiohttp: `set_response_params` when a request begins, `data_received` with all received
+    data, and `feed_data` with each head that aiohttp reads, also of interim answers.
     """
 
     def __init__(self, loop: AbstractEventLoop, bounds: AnswerBounds) -> None:
@@ -175,7 +177,7 @@ class _Connection(ResponseHandler):
         exchange.received_bytes += len(data)
         super().data_received(data)
         if (error := self.exception()) is not None:
-            # Where framing breaks, aiohttp tells whoever waits for a head, and nobody who reads a body.
+            # When framing breaks, aiohttp tells a caller that waits for a head, but not one that reads a body.
             exchange.end_body(aiohttp.ClientPayloadError(describe(error)))
         elif self._framing_bytes() > self.bounds.framing_bytes:
             self._refuse(f"more than {self.bounds.framing_bytes} bytes beside the body of an answer")
@@ -188,11 +190,11 @@ class _Connection(ResponseHandler):
         return exchange.received_bytes - body_bytes * (1 + self.bounds.framing_ratio)
 
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
-        """Passes the head of an answer on, and the body that will follow it."""
+        """Passes on the head of an answer and the body that will follow it, or refuses an answer beyond the bounds."""
         message, body = data
         exchange = self.exchange
         if isinstance(self.exception(), ServerMisbehaved):
-            return None  # aiohttp had read more heads before it gave the first.
+            return None  # aiohttp had read more heads before it passed on the first one.
         if exchange.body is not None:
             return self._refuse("an answer that no request asked for")
         if 100 <= message.code < 200 and message.code != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -225,4 +227,4 @@ class _Connection(ResponseHandler):
         error = ServerMisbehaved(f"the server sent {what}")
         self.exchange.end_body(error)
         self.abort()
-        self.set_exception(error)  # After abort, which forgets the exception.
+        self.set_exception(error)  # Set it after abort, because abort clears the exception.

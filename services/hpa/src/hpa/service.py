@@ -59,9 +59,9 @@ class Clocks:
 
 
 class Hpa:
-    """Answers spillway.v1.Scaling. Any number of instances follow; the one whose turn it is decides.
+    """Answers spillway.v1.Scaling. Any number of instances follow the log; the one that has the turn decides.
 
-    clocks.wall_ms says when something is due, and what is from the future; clocks.steady, how long a step takes.
+    clocks.wall_ms tells what is due and which records are from the future. clocks.steady measures a step.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Hpa:
         return self.standby.leader()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Follows and, in its turn, decides, until stopping; then finishes the write under way."""
+        """Follows the log and, in its turn, decides, until stopping is set. Then it finishes the current write."""
         await self.standby.run(stopping)
 
     def begin(self) -> Follower:
@@ -122,7 +122,7 @@ class Hpa:
         log.info("turn taken", epoch=turn.epoch, policies=len(self._state.scaled))
 
     async def _collect(self) -> None:
-        """Asks what the declared policies need to know, while this instance has the turn."""
+        """Collects the external metrics of the declared policies while this instance has the turn."""
         asking = self._asking
         self._collecting = Collecting(
             self._bus.publish, asking.connections, asking.settings, self._wall_ms, asking.random
@@ -132,7 +132,7 @@ class Hpa:
         await self._collecting.run()
 
     def _tell_collecting(self, event: Written) -> None:
-        """Tells the collecting of a policy that was declared or deleted, once the event is in the log."""
+        """Passes a declared or deleted policy to `Collecting` once its event is in the log."""
         if self._collecting is None:
             return
         if isinstance(event, ScalePolicyDeclared):
@@ -168,10 +168,10 @@ class Hpa:
         return longest if due_ms is None else min(max(due_ms - self._wall_ms(), 1) / 1000, longest)
 
     def step(self, turn: Turn) -> Decisions:
-        """Decides requests, input records and due workloads, and workloads that the turn before left undecided.
+        """Decides requests, input records, due workloads, and workloads that the earlier turn left undecided.
 
-        It works in slices and looks for new requests and records between them. A step that takes longer than a
-        transaction may would lose the turn, and the next leader would lose it by the same records.
+        It works in slices and looks for new requests and records between them. A step longer than the transaction
+        time-out would lose the turn, and the next active instance would lose it by the same records.
         """
         state, decided = self._state, Decisions()
         if not self._has_begun:
@@ -183,13 +183,13 @@ class Hpa:
         self._decide_heard(decided, self._for_a_while())
         fired = state.fire(self._wall_ms(), self._settings.dues_in_group_max, self._for_a_while())
         self._add(decided, fired, tracing.clock_ns())
-        if was_behind or state.is_behind:  # Who waits until nothing is left is asked again then.
+        if was_behind or state.is_behind:  # Requests that wait for the rest are decided again in the next step.
             self.standby.requests.asked.set()
         self._add(decided, state.unwritten(), tracing.clock_ns())
         return decided
 
     def _apply(self, _: Sequence[Written]) -> None:
-        """Applies the request that was decided last: the records of its events are made."""
+        """Applies the draft of the last decided request, because the records of its events are made."""
         if self._draft is not None:
             self._draft.apply_to(self._state)
             self._draft = None
@@ -205,7 +205,7 @@ class Hpa:
             self._origins.note(heard.workload, heard.trace)
             events, is_heard = self._state.hear_while(heard, self._wall_ms(), is_over)
             self._add(decided, events, started_ns)
-            if not is_heard:  # Decisions that come before it took the time.
+            if not is_heard:  # Decisions before this record used up the time.
                 break
             self._heard.popleft()
             if is_over():
@@ -230,7 +230,7 @@ class Hpa:
                 self._leave_out(event, error)
 
     def _leave_out(self, event: ScaleDecided | ScaleStateChanged, error: Unwritable) -> None:
-        """Takes back an event that no record can hold: its workload alone keeps its size."""
+        """Takes back an event that no record can hold, so that only its workload keeps its size."""
         key = (event.namespace, event.name)
         if isinstance(event, ScaleDecided):
             self._state.decided.pop(key, None)

@@ -106,7 +106,7 @@ def _url(cluster: Node, key: str, expected: str, text: str) -> URL:
 
 
 def _login(user: Node) -> dict[str, Any]:
-    files = stamps_of(user.file_path(key) for key in LOGIN_FILES if user.has(key))  # Before any of them is read.
+    files = stamps_of(user.file_path(key) for key in LOGIN_FILES if user.has(key))  # Before any file is read.
     certificate, private = user.content("client-certificate"), user.content("client-key")
     if (certificate is None) != (private is None):
         user.wrong(
@@ -129,7 +129,7 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if endpoint.client_certificate and endpoint.client_key:
-            with tempfile.NamedTemporaryFile() as file:  # Made with mode 0600. OpenSSL reads these only from files.
+            with tempfile.NamedTemporaryFile() as file:  # It has mode 0600. OpenSSL reads these only from files.
                 file.write(endpoint.client_certificate + b"\n" + endpoint.client_key)
                 file.flush()
                 context.load_cert_chain(file.name)
@@ -169,7 +169,7 @@ class Session:
         proxy = endpoint.proxy
         for_proxy: dict[str, str] = {}
         if proxy is not None and proxy.authorization:
-            # Once there is a tunnel, the proxy sees no header of ours; without TLS there is none.
+            # Inside a TLS tunnel the proxy sees no header of ours. Without TLS there is no tunnel.
             (for_proxy if url.scheme == "https" else known)["Proxy-Authorization"] = proxy.authorization
         try:
             async with session.request(
@@ -177,7 +177,7 @@ class Session:
                 url,
                 headers={**headers, **known},
                 data=body,
-                allow_redirects=False,  # Our token is for this server only.
+                allow_redirects=False,  # A redirect would send our token to another server.
                 server_hostname=endpoint.tls_server_name,
                 proxy=proxy.url if proxy else None,
                 proxy_headers=for_proxy,
@@ -199,7 +199,7 @@ class Session:
         if self._opened is not None and self._opened[0] is endpoint:
             return self._opened
         async with self._opening:
-            endpoint = await self._credentials.current()  # Another task may have opened a later one meanwhile.
+            endpoint = await self._credentials.current()  # Another task may have read a later one.
             if self._opened is not None and not self._opened[0].has_same_connections(endpoint):
                 await self.close()
             session = self._made(endpoint) if self._opened is None else self._opened[1]
@@ -207,6 +207,6 @@ class Session:
             return self._opened
 
     def _made(self, endpoint: Endpoint) -> aiohttp.ClientSession:
-        # Whole requests are bounded by the caller, who knows a watch from a read.
+        # The caller bounds whole requests, because it knows whether a request is a watch or a read.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds)
         return open_session(self._limit, timeout, tls=tls_context(endpoint), bounds=self._bounds)

@@ -15,7 +15,7 @@ class BadCredentials(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """url: without user and password. authorization: the value of the header Proxy-Authorization, or nothing."""
+    """An HTTP proxy. url: without user and password. authorization: value of the header Proxy-Authorization, or ""."""
 
     url: str
     authorization: str = field(default="", repr=False)

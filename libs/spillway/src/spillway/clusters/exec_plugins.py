@@ -25,7 +25,7 @@ from spillway.clusters.settings import PluginBounds
 GROUP: Final = "client.authentication.k8s.io"
 API_VERSIONS: Final = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
 CLUSTER_CONFIG: Final = f"{GROUP}/exec"
-"""The name of the extension of a cluster entry whose content is for the plugin."""
+"""The name of the extension of a cluster entry that holds configuration for the plugin."""
 INFO: Final = "KUBERNETES_EXEC_INFO"
 CLUSTER_FIELDS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression",
@@ -87,7 +87,7 @@ def _read_plugin(user: Node) -> Plugin:
     api_version = entry.text("apiVersion")
     if api_version not in API_VERSIONS:
         entry.wrong("apiVersion", " or ".join(API_VERSIONS))
-    # kubectl wants it said in v1. Who does not say it gets no input: nobody is there.
+    # kubectl requires this field in v1. Without it the plugin gets no input here, since no person is present.
     if entry.has("interactiveMode") and entry.text("interactiveMode") not in ("Never", "IfAvailable"):
         entry.wrong("interactiveMode", "Never or IfAvailable, since a service has nobody to ask")
     command = entry.text("command")
@@ -265,7 +265,7 @@ def _read_answer(plugin: Plugin, output: bytes) -> Answer:
     try:
         parsed = json.loads(output)
     except (ValueError, RecursionError):
-        # No cause: it quotes the answer.
+        # Raise it without a cause, because the cause quotes the answer.
         plugin.user.fail("exec", f"expected an answer in JSON, found {len(output)} bytes that are none")
     if not isinstance(parsed, dict):
         plugin.user.fail("exec", "expected an ExecCredential as the answer, found no mapping")

@@ -26,13 +26,13 @@ def read_kubeconfig(path: Path) -> "Node":
     except _TooLong:
         raise BadCredentials(f"{path}: expected at most {MAX_FILE_BYTES} bytes") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
-        # No cause: a parser's message quotes the line, and the line may hold a secret.
+        # Raise it without a cause: a parser's message quotes the line, and the line may hold a secret.
         raise BadCredentials(f"{path}: expected a kubeconfig in YAML or JSON, and it is neither") from None
     return Node(path, "", parsed)
 
 
 class _TooLong(Exception):
-    """A file of more than MAX_FILE_BYTES."""
+    """Raised for a file of more than MAX_FILE_BYTES."""
 
 
 def _bounded(path: Path) -> bytes:

@@ -17,7 +17,8 @@ log = structlog.get_logger()
 
 
 class Credentials:
-    """One cluster's endpoint, for all sessions there. There is one reading at a time, and all who wait get its outcome.
+    """One cluster's endpoint, shared by all sessions. One reading runs at a time, and all waiting callers get its
+    outcome.
 
     read: reads the endpoint. It may wait for a slow disk or an exec plugin, so it gets a thread of its own.
     now: returns Unix seconds.
@@ -32,7 +33,7 @@ class Credentials:
         self._read = read
         self._settings = settings or RenewalSettings()
         self._now = now
-        self._endpoint: Endpoint | None = None  # None: to be read before the next request
+        self._endpoint: Endpoint | None = None  # None: read it before the next request
         self._reading: asyncio.Future[Endpoint] | None = None
         self._renew_at = math.inf  # Unix seconds: from then on a request begins a reading, and does not wait for it
         self._ends_at = math.inf  # Unix seconds: from then on requests wait for a reading
@@ -95,7 +96,7 @@ class Credentials:
         if endpoint.ends_at is None:
             return (now + settings.look_seconds if endpoint.files else math.inf), math.inf
         ahead = min(settings.ahead_seconds, (endpoint.ends_at - now) / 5)
-        # Where our clock is wrong, every answer has ended already; a cluster may let us in all the same.
+        # With a wrong clock every answer has ended already, but the cluster may still accept it.
         earliest = now + settings.failed_pause_seconds if endpoint.ends_at <= now else now
         return max(endpoint.ends_at - ahead, earliest), max(endpoint.ends_at, earliest)
 
@@ -122,7 +123,7 @@ def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[End
             result = function()
         except BaseException as caught:
             error = caught
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed, so nothing waits any more.
             loop.call_soon_threadsafe(tell, result, error)
 
     threading.Thread(target=run, name="credentials of a cluster", daemon=True).start()

@@ -50,18 +50,18 @@ class ClusterApiSettings:
     clusters do not all resume at once."""
     watch_longest_seconds: int = 480
     page_objects: int = 500
-    """Objects asked for in one page of a list."""
+    """Objects that are requested in one page of a list."""
     large_page_objects: int = 3
     """The fewest objects of a page, used when pages are longer than max_response_bytes. One answer has room for this
     many objects of max_object_bytes."""
     page_slack_objects: int = 100
-    """Objects that a page may have beyond the limit that was asked for. API servers send none."""
+    """Objects that a page may have beyond the requested limit. API servers send none."""
     list_objects_max: int = 500_000
-    """Objects of one list, and those that are known after the watches that follow it. Beyond this bound, or one of the
-    next three, the list fails as unreadable, and what is known of the cluster ages."""
+    """The most objects of one list, and of the watches after it. Beyond this bound or one of the next three, the list
+    fails as unreadable, and the known state of the cluster ages."""
     list_bytes_max: int = 2 * 2**30
-    """Bytes of the fields that are kept of one list, as `answers.weight` estimates them, and as many of what watches
-    tell after it. A pod takes 6 to 12 KB."""
+    """The most bytes of the kept fields of one list, as `answers.weight` estimates them, and as many of the watches
+    after it. A pod takes 6 to 12 KB."""
     whole_list_bytes_max: int = 512 * 2**20
     """Bytes of one list that is read as whole manifests, by the same estimate. A pod takes some 30 KB."""
     list_seconds_max: float = 600.0
@@ -70,7 +70,8 @@ class ClusterApiSettings:
     """Seconds until a list beyond one of these bounds is tried again. Such a list costs as much as those of all other
     clusters."""
     read_attempts: int = 3
-    """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
+    """Attempts of a read when the server answers 429 or 5xx. A write is repeated only after 429, which means not
+    done."""
     first_pause_seconds: float = 0.5
     """The first pause. Each pause doubles, up to the longest, and is shortened at random by up to half."""
     longest_pause_seconds: float = 10.0

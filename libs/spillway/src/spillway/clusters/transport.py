@@ -1,4 +1,4 @@
-"""HTTP to one API server: requests and streams, with every failure named."""
+"""Sends HTTP requests to one API server and reads streams. Turns every failure into an exception with a reason."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from spillway.kubernetes.objects import JSON
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """date: the header of this name; empty where there is none."""
+    """An answer of the server. date: the header Date; empty if there is none."""
 
     status: int
     body: bytes
@@ -27,7 +27,7 @@ class Response:
 
 
 class TransportStatus(Exception):
-    """A stream was answered with another status than 200."""
+    """Raised when the answer to a stream request has another status than 200."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"HTTP status {status}: {body[:500].decode(errors='replace')}")
@@ -45,9 +45,9 @@ def always() -> bool:
 class Transport(Protocol):
     """HTTP to one API server. Raises ClusterUnreachable when there is no answer; any status is an answer.
 
-    may_write: asked as the last thing before a request that changes something is sent. A process may be frozen between
-    a decision and its request, while it waits for a connection, and another one have its turn by then. If it returns
-    False, nothing is sent, and WriteHeldBack is raised.
+    may_write: called directly before a request that changes something is sent. Between a decision and its request a
+    process may be frozen, for example while it waits for a connection. Another process may have the turn by then. If
+    may_write returns False, nothing is sent, and WriteHeldBack is raised.
     """
 
     may_write: MayWrite
@@ -71,7 +71,7 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """aiohttp to one API server, with one pool of connections."""
+    """A Transport over aiohttp, with one pool of connections."""
 
     def __init__(self, credentials: Credentials, name: str, settings: ClusterApiSettings) -> None:
         self._session = Session(
@@ -117,7 +117,7 @@ class HttpTransport:
         await self._session.close()
 
     def _check_plain(self, answer: aiohttp.ClientResponse) -> None:
-        """Refuses a compressed answer: we ask for `identity`, and nothing is unpacked."""
+        """Raises ClusterUnreachable for a compressed answer: we ask for `identity` and unpack nothing."""
         if encoding := name_encoding(answer):
             detail = f"an answer in the encoding {encoding!r}, and identity was asked for"
             raise ClusterUnreachable(self._name, "garbage", detail)
@@ -150,7 +150,7 @@ class HttpTransport:
         except ServerMisbehaved as error:
             raise ClusterUnreachable(self._name, "garbage", f"{what}: {error}") from error
         except aiohttp.ClientHttpProxyError as error:
-            # No words of the proxy, which may say again what it was asked by: our password there.
+            # Do not quote the proxy: its text may repeat our request, with our password.
             text = f"{what}: the proxy of proxy-url answered with status {error.status}"
             raise ClusterUnreachable(self._name, "connection", text) from None
         except (aiohttp.ClientError, OSError) as error:
@@ -158,8 +158,10 @@ class HttpTransport:
 
 
 class _Body(aiohttp.BytesPayload):
-    """Asks whether it may be sent when aiohttp has a connection, and then writes at once. Until then aiohttp has sent
-    nothing of the request: it sends the headers with the first bytes of the body."""
+    """The body of a request. It calls may_write once aiohttp has a connection, and then writes at once.
+
+    aiohttp has sent nothing of the request before that: it sends the headers with the first bytes of the body.
+    """
 
     def __init__(self, body: bytes, may_write: MayWrite) -> None:
         super().__init__(body)

@@ -1,4 +1,4 @@
-"""Follows one kind of object: lists it, then yields its changes, through every failure of the API."""
+"""Follows one kind of object: lists it, then yields its changes. Goes on after every failure of the API."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -21,7 +21,7 @@ SHORT_WATCH_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All objects. An object that a reader knows and that is not listed is gone."""
+    """All objects of a whole list. An object that a reader knows and that is not listed is gone."""
 
     objects: tuple[Any, ...]
     resource_version: str
@@ -29,7 +29,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """Some of the objects, while a list goes on. A list may begin again from the start."""
+    """Some of the objects of a list in pages. The list may begin again from the start."""
 
     objects: tuple[Any, ...]
 

@@ -181,10 +181,10 @@ class Standby:
         return turn.instance.rpartition("@")[2] if turn is not None else ""
 
     async def run(self, stopping: asyncio.Event, *beside: Beside) -> None:
-        """Follows and, in its turn, decides, until stopping; then finishes the write under way.
+        """Follows the log and, in its turn, decides, until stopping is set. Then it finishes the current write.
 
-        beside: tasks that run until they are cancelled. Raises the error of one that fails, and RuntimeError when one
-        returns before stopping.
+        beside: tasks that run until they are cancelled. Raises the error of a task that fails, and RuntimeError when a
+        task returns before stopping is set.
         """
         stop = asyncio.create_task(stopping.wait())
         self._awake_at = _now()
@@ -267,8 +267,8 @@ class Standby:
         finally:
             for task in (lost, overtaken, self._serving, *beside):
                 task.cancel()
-            self._step_down()  # Leaving the group may take seconds, in which this state would pass for the active one.
-        # What others write from now on is only in the log: the state is built again from there.
+            self._step_down()  # Leaving the group may take seconds; until then this state would count as active.
+        # From now on other instances write. Their records are only in the log, so the state is rebuilt from it.
         log.info("turn over", epoch=turn.epoch)
 
     async def _prove(self, turn: Turn, follower: Follower) -> None:
@@ -282,7 +282,7 @@ class Standby:
             self._unproven.ask()
             try:
                 await follower.caught_up(turns)
-            except BusUnavailable:  # Then nothing is proven.
+            except BusUnavailable:  # Nothing is proven then.
                 await asyncio.sleep(self._settings.turn_asked_seconds)
                 continue
             if turn.epoch < follower.turn_epoch:
@@ -314,9 +314,9 @@ class Standby:
             self.requests.asked.clear()
             with uncollected():
                 decided = self._decider.step(turn)
-            if not decided.events:  # No transaction says whether it still is this one's turn.
+            if not decided.events:  # No transaction shows that this instance still has the turn.
                 self._unproven.keep(decided)
-                if self.requests.asked.is_set():  # The next step begins at once, and nobody was answered yet.
+                if self.requests.asked.is_set():  # The next step begins at once, so let answers out first.
                     await asyncio.sleep(0)
                 continue
             self._written.clear()
@@ -385,7 +385,7 @@ class Standby:
         """Detects by the clock that this process was frozen or nearly frozen, and then looks for a later turn."""
         while True:
             await asyncio.sleep(SILENCE_SECONDS / 4)
-            with suppress(BusUnavailable):  # Then it was not seen to be alone, and is asked again.
+            with suppress(BusUnavailable):  # Then a later turn is not ruled out, and the next round asks again.
                 if self._was_silent():
                     await self._look_for_another()
                 self._awake_at = _now()

@@ -1,4 +1,4 @@
-"""A draft of the state: a request is decided on a copy of the few workloads that it is about. Pure.
+"""A draft of the state: decides a request on a copy of the few workloads that the request is about. Pure.
 
 So a request changes nothing until the records of its events are made (docs/adr/0037).
 """

@@ -73,7 +73,7 @@ class HpaState:
     # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def follow(self, heard: Heard) -> None:
-        """Takes a record in, decides nothing. Raises BadPolicy, Unreadable."""
+        """Takes in a record without a decision. Raises BadPolicy, Unreadable."""
         key, event = heard.workload, heard.event
         self.positions.stand_behind(heard)
         if heard.topic in INPUTS:
@@ -278,7 +278,7 @@ class HpaState:
     def _see(self, scaled: Scaled, most: int, is_over: IsOver) -> tuple[list[Event], int]:
         """Returns decisions on a workload's unseen records, and how many more may be made: 0 once time is over."""
         events: list[Event] = []
-        unseen, scaled.unseen = scaled.unseen, []  # What is decided on finds nothing left before it.
+        unseen, scaled.unseen = scaled.unseen, []  # So that _on_input does not decide on them first.
         for number, heard in enumerate(unseen, 1):
             made, is_heard = self._on_input(heard, self._turn_ms, is_over)
             events += made
@@ -325,7 +325,7 @@ class HpaState:
         first_ms = known.declared.declared_ms if known is not None and same else event.declared_ms
         self._attach(event)
         scaled = self.scaled[key]
-        if before is None:  # Where one was refused, its last state is older than what it would still decide on.
+        if before is None:  # After a refused policy, the last state is older than the inputs.
             scaled.due = None
             self._forget_values(key)
         else:
@@ -415,7 +415,7 @@ class HpaState:
                 self._drop("known")
             return []
         if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
-            return []  # The planner says that it follows us.
+            return []  # The planner only confirms our decision.
         if self._waits(scaled):
             return []
         if self._missed(at_ms, now_ms) if at_ms else scaled.remembered.at_ms and scaled.due is None:
@@ -452,9 +452,7 @@ class HpaState:
         return at_ms < now_ms - self.rules.missed_ms
 
     def _put_off(self, scaled: Scaled, now_ms: int) -> None:
-        """Decides at once, but at least a millisecond after the last decision, so that the time of a state never goes
-        back.
-        """
+        """Makes the workload due now, but 1 ms or more after its last decision: a state's time never goes back."""
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
         scaled.due = NextEvaluation(due_ms, "what was heard late")
         heapq.heappush(self.dues, (due_ms, scaled.key))
@@ -481,7 +479,7 @@ class HpaState:
             self.failed.append(Failed(key, sized.failed, again=scaled.last is not None and bool(scaled.last.failed)))
         told_ms = scaled.due.at_ms if scaled.due is not None else None
         scaled.remembered, scaled.last, scaled.due = sized.remembered, sized, sized.due
-        if sized.due is not None and sized.due.at_ms != told_ms:  # Else it stands there already.
+        if sized.due is not None and sized.due.at_ms != told_ms:  # Otherwise the heap has it already.
             heapq.heappush(self.dues, (sized.due.at_ms, key))
         self.changed[key] = None
         if sized.replicas is None or sized.replicas == case.current:

@@ -94,7 +94,7 @@ class Prometheus:
         if self._session is None:
             ca_file = self._connection.ca_file
             context = await asyncio.to_thread(ssl.create_default_context, cafile=ca_file) if ca_file else True
-            if self._session is None:  # Else another question opened it meanwhile.
+            if self._session is None:  # Another query may have opened it meanwhile.
                 timeout = aiohttp.ClientTimeout(total=self._settings.answer_seconds)
                 self._session = open_session(self._settings.connections_max, timeout, tls=context)
         return self._session

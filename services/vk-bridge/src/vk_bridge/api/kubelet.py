@@ -92,7 +92,7 @@ class Kubelet:
         app.add_routes([web.get("/healthz", self._healthz)])
         app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs)])
         app.add_routes([web.route("*", "/{rest:.*}", self._other)])
-        # A reader who is gone is how a log that is followed ends.
+        # A followed log ends when its reader disconnects, so that must cancel the handler.
         options = {"handler_cancellation": True, "shutdown_timeout": SHUTDOWN_SECONDS}
         opening = http_port(f"kubelet {pool}", app, (host, port), self._bounds(), context, **options)
         try:
@@ -127,7 +127,7 @@ class Kubelet:
         except Refused as error:
             response = web.Response(status=error.status, text=error.message)
         except ClusterUnreachable as error:
-            # An API server shows people the text of this status, and not of 502 or 503.
+            # An API server shows users the text of status 500, but not of 502 or 503.
             response = web.Response(status=500, text=str(error))
         known = kind if kind in ("containerLogs", "healthz", *NOT_LENT) else "other"
         metrics.KUBELET_REQUESTS.labels(known, response.status).inc()

@@ -1,4 +1,4 @@
-"""Declares and deletes scale policies: decides the outcome of each request once. Pure."""
+"""Decides requests to declare and delete scale policies. Decides each request once. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -22,7 +22,7 @@ from spillway.model import NO_GENERATION, Generation
 
 Written = Event | Tombstone
 Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
-"""Returns, for people, what a policy needs and hpa does not ask for."""
+"""Returns, as texts for people, the metrics that a policy needs and that hpa does not ask for."""
 
 
 class Decision(NamedTuple):
@@ -50,7 +50,7 @@ NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it 
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> Decision:
-    """Returns what follows from the request; no events when the same policy was declared before.
+    """Returns the outcome of the request. It has no events when the same policy was declared before.
 
     Raises RequestError or LeftBefore. Does not change the state.
     """
@@ -98,7 +98,7 @@ def _over(policy: Attached, now_ms: int) -> Iterable[str]:
 def _cut(policy: Attached, replicas: int) -> Iterable[str]:
     """Yields a warning when the policy removes replicas at once, as every HorizontalPodAutoscaler does.
 
-    replicas: before it.
+    replicas: the present number of replicas.
     """
     if replicas > policy.most:
         now = f"{policy.target.namespace}/{policy.target.name}: {replicas} replicas now"
