@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from spillway.clusters.rights import ROLES, Role, Rule
+from spillway.clusters.rights import ROLES, AccountRole, Rule
 
 NAMESPACE: Final = "spillway"
 """Of the accounts in members."""
@@ -21,8 +21,8 @@ def pages() -> dict[str, Callable[[], str]]:
     }
 
 
-def manifests(role: Role) -> Iterator[dict[str, Any]]:
-    """The account, and a ClusterRole for what is given everywhere; a Role for what is given in one namespace alone."""
+def manifests(role: AccountRole) -> Iterator[dict[str, Any]]:
+    """The account, and a ClusterRole for the rights everywhere, and a Role for the rights in one namespace."""
     yield _manifest("v1", "ServiceAccount", account_of(role), NAMESPACE)
     for namespace in sorted({rule.namespace for rule in role.rules}):
         prefix = "" if namespace else "Cluster"
@@ -35,7 +35,7 @@ def manifests(role: Role) -> Iterator[dict[str, Any]]:
         yield binding | {"roleRef": reference, "subjects": [subject]}
 
 
-def account_of(role: Role) -> str:
+def account_of(role: AccountRole) -> str:
     return f"spillway-{role.service}"
 
 
@@ -43,7 +43,7 @@ def _namespace() -> str:
     return f"# Where the accounts are. Made by make docs.\n{_text(_manifest('v1', 'Namespace', NAMESPACE))}".rstrip()
 
 
-def _page(role: Role) -> str:
+def _page(role: AccountRole) -> str:
     head = [f"# What {role.service} needs in {role.clusters}. Made by make docs from spillway.clusters.rights."]
     for rule in role.rules:
         what = f"{', '.join(rule.verbs)}: {', '.join(rule.resources)}"

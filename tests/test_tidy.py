@@ -55,6 +55,21 @@ def test_modules_are_small_and_say_what_they_are(path: Path) -> None:
     assert long == []
 
 
+def classes_by_name() -> dict[str, list[str]]:
+    """The files of each class, by its name. libs/sim is left out: it stands in for Kubernetes and uses its names."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(sources()):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not path.is_relative_to(ROOT / "libs/sim"):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """A name stands for one thing in all services: a domain noun and a role, as in MetricProposal."""
+    assert {name: paths for name, paths in classes_by_name().items() if len(paths) > 1} == {}
+
+
 def test_no_test_builds_the_member_binary_unasked() -> None:
     """Where it is not built the fixture kube_binary skips the test: a build lasts longer than a test may."""
     builds = re.compile(r"\bensure_kube_binary\b")
@@ -401,11 +416,11 @@ REPLACED = {
     "libs/spillway/tests/test_rpc_manifests.py": {"manifest_text.json.loads": LIBRARY_BEHIND},
     "services/descheduler/tests/test_service.py": {"recalling.recall_for_needs": BUG},
     "services/propagator/tests/test_isolation.py": {
-        "Mirror.upsert_workload": BUG,
+        "ObjectMirror.upsert_workload": BUG,
         "cluster_worker.next_action": BUG,
         "cluster_worker.observed": BUG,
         "finder.found_one": BUG,
-        "member.Member.carry_out": BUG,
+        "member.MemberCluster.carry_out": BUG,
         "shape_asker.read_pod": BUG,
         "transport.request": ODD,
     },

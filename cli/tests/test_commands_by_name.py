@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import spillway_cli
 from spillway_cli.by_name import name_of
-from spillway_cli.commands_by_name import COMMANDS, Part, Verb
+from spillway_cli.commands_by_name import COMMANDS, CommandEntry, CommandGroup
 from spillway_cli.main import app
 
 HEAVY = frozenset((
@@ -25,11 +25,13 @@ HEAVY = frozenset((
 
 Spillway = Any
 
-VERBS: dict[str, Verb] = {
+VERBS: dict[str, CommandEntry] = {
     " ".join(words): verb
     for name, entry in COMMANDS.items()
     for words, verb in (
-        [((name,), entry)] if isinstance(entry, Verb) else [((name, own), verb) for own, verb in entry.verbs.items()]
+        [((name,), entry)]
+        if isinstance(entry, CommandEntry)
+        else [((name, own), verb) for own, verb in entry.verbs.items()]
     )
 }
 """By their words, as `cluster join`."""
@@ -58,10 +60,12 @@ def test_the_table_has_the_line_of_help_of_each(words: str) -> None:
     assert VERBS[words].help == " ".join(command.help.partition("\n\n")[0].split())
 
 
-@pytest.mark.parametrize("arguments", [(), *((name,) for name, entry in COMMANDS.items() if isinstance(entry, Part))])
+@pytest.mark.parametrize(
+    "arguments", [(), *((name,) for name, entry in COMMANDS.items() if isinstance(entry, CommandGroup))]
+)
 def test_help_of_a_group_lists_its_commands_in_their_order(arguments: tuple[str, ...]) -> None:
     entry = COMMANDS[arguments[0]] if arguments else None
-    names = entry.verbs if isinstance(entry, Part) else COMMANDS
+    names = entry.verbs if isinstance(entry, CommandGroup) else COMMANDS
     shown = CliRunner().invoke(app, [*arguments, "--help"]).stdout.partition("Commands:\n")[2]
     first = [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2:3].strip()]
     assert first[: len(names)] == list(names)

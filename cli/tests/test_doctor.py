@@ -14,13 +14,13 @@ from spillway.clusters.rights import Right
 from spillway.kafka.inspection import DiskFound, LogFound, TopicFound
 from spillway.kafka.topics import TopicSettings, configs_of
 from spillway.model import Generation
-from spillway.rpc.probe import Probed
+from spillway.rpc.probe import ProbeResult
 from spillway.store import StoreFound
 from spillway.troubles import TroubleCode
 from spillway_cli.doctor import fleet, log, members, services
-from spillway_cli.doctor.checks import SHOWN_MAX, Check, Outcome
+from spillway_cli.doctor.checks import SHOWN_MAX, Check, CheckOutcome
 from spillway_cli.doctor.members import Visit
-from spillway_cli.doctor.services import Page
+from spillway_cli.doctor.services import HealthPages
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -29,9 +29,9 @@ VERSION = "1.0+aa"
 
 # ── An installation that is well ────────────────────────────────────────────────────────────────────────────────────
 
-ACTIVE = Probed("a:7400", "OK", "", True, "a:7400", VERSION, False)
-STANDBY = Probed("b:7400", "OK", "", True, "a:7400", VERSION, True)
-PAGE = Page("planner-1", "", VERSION, {}, {"spillway.clusters.v1": 3}, {"spillway.clusters.v1": 0}, {
+ACTIVE = ProbeResult("a:7400", "OK", "", True, "a:7400", VERSION, False)
+STANDBY = ProbeResult("b:7400", "OK", "", True, "a:7400", VERSION, True)
+PAGE = HealthPages("planner-1", "", VERSION, {}, {"spillway.clusters.v1": 3}, {"spillway.clusters.v1": 0}, {
     "spillway_bus_connected": 1, "spillway_callers_file_bad": 0
 })  # fmt: skip
 PARTITIONS = {SCOPE_CLUSTER: 64, SCOPE_WORKLOAD: 16}
@@ -106,7 +106,7 @@ WELL: dict[str, Any] = {
 
 
 def test_of_an_installation_that_is_well_every_check_is_ok() -> None:
-    assert [check for check in all_checks(WELL) if check.outcome is not Outcome.ok] == []
+    assert [check for check in all_checks(WELL) if check.outcome is not CheckOutcome.ok] == []
 
 
 def topic(short: str, **changes: Any) -> LogFound:
@@ -166,14 +166,14 @@ def answer(code: str, text: str, reason: str = "", *, tls_differs: bool = False)
 MANY = Right("deletecollection", "", "pods")
 LOGS = Right("get", "", "pods/log")
 FORBIDDEN = "own-1: forbidden: nodes is forbidden"
-FAILED, WARNING, SKIPPED = Outcome.failed, Outcome.warning, Outcome.skipped
+FAILED, WARNING, SKIPPED = CheckOutcome.failed, CheckOutcome.warning, CheckOutcome.skipped
 FROZEN = api.Brake("fleet", True, "audit", "ann", 0, 7)
 WAITS = api.Confirmation("Drain/own-1", "Drain", "own-1", 70, 100, False, "", 0)
 TROUBLE = replace(POLICY.metrics[0], trouble="broker gone")
 RECALLED = replace(LENT, state="Recalled", recalled_ms=int(1000 * (NOW - 1000)), waiting="2 pods leave")
 
 # What is broken, the outcome and the name of the one check that is not ok then, and words in its text and its hint.
-BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
+BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
     "an instance is down": (answer("UNAVAILABLE", "nothing listens there"), FAILED, "planner b:7400", ["is it up?"]),
     "an instance hangs": (answer("DEADLINE_EXCEEDED", "x"), FAILED, "planner b:7400", ["it hangs", "Restart it"]),
     "an instance that reads": (answer("UNAVAILABLE", "this planner still reads the log", reasons.READING_THE_LOG),
@@ -192,7 +192,12 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "the active one is not ours": ({"probed": (STANDBY,)}, WARNING, "planner turn", ["a:7400", "endpoints"]),
     "another version": ({"versions": {"hpa x": "0.9+bb", "planner": VERSION}}, WARNING, "versions",
                         ["0.9+bb: hpa x", "Upgrade"]),
-    "a process is down": ({"pages": (Page("hpa-1", trouble="refused"),)}, FAILED, "process hpa-1", ["refused", "up?"]),
+    "a process is down": (
+        {"pages": (HealthPages("hpa-1", trouble="refused"),)},
+        FAILED,
+        "process hpa-1",
+        ["refused", "up?"],
+    ),
     "a process is not ready": ({"pages": (replace(PAGE, not_ready={"log": "reading"}),)}, FAILED, "process planner-1",
                                ["log: reading"]),
     "a process lost the log": ({"pages": (replace(PAGE, values={"spillway_bus_connected": 0}),)}, FAILED,
@@ -320,9 +325,9 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
 
 @pytest.mark.parametrize(("broken", "outcome", "name", "words"), BREAKS.values(), ids=BREAKS)
 def test_each_break_is_found_and_nothing_else(
-    broken: dict[str, Any], outcome: Outcome, name: str, words: list[str]
+    broken: dict[str, Any], outcome: CheckOutcome, name: str, words: list[str]
 ) -> None:
-    found = [check for check in all_checks(WELL | broken) if check.outcome is not Outcome.ok]
+    found = [check for check in all_checks(WELL | broken) if check.outcome is not CheckOutcome.ok]
     assert [(check.name, check.outcome) for check in found] == [(name, outcome)]
     said = f"{found[0].text} → {found[0].hint}"
     assert [word for word in words if word not in said] == []
@@ -350,7 +355,7 @@ QUIET: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fine", QUIET.values(), ids=QUIET)
 def test_what_looks_like_a_break_and_is_none(fine: dict[str, Any]) -> None:
-    assert [check for check in all_checks(WELL | fine) if check.outcome is not Outcome.ok] == []
+    assert [check for check in all_checks(WELL | fine) if check.outcome is not CheckOutcome.ok] == []
 
 
 def test_the_one_that_had_the_turn_is_silent_and_not_a_stranger() -> None:

@@ -38,7 +38,7 @@ from spillway.store import MARKER_KEY, RedisStore, StoreSettings
 from spillway.version import VERSION
 from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.doctor import log
-from spillway_cli.doctor.checks import Outcome
+from spillway_cli.doctor.checks import CheckOutcome
 from spillway_cli.doctor.members import LISTED, REVIEWS, expires_at, folder_of, is_needed, server_expires_at, visit
 from spillway_cli.doctor.pages import read_page, read_ready
 from spillway_cli.main import app
@@ -275,7 +275,7 @@ async def test_when_an_api_servers_certificate_ends(tmp_path: Path) -> None:
 
 def unwell(found: Any, settings: TopicSettings) -> list[tuple[str, str]]:
     checks = log.log(found, "", settings)
-    return [(check.name, check.outcome.value) for check in checks if check.outcome is not Outcome.ok]
+    return [(check.name, check.outcome.value) for check in checks if check.outcome is not CheckOutcome.ok]
 
 
 class Broker:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from planner.api import exports
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import decisions
@@ -35,7 +35,7 @@ def deployment(name: str, replicas: int) -> str:
 
 
 def fleet() -> PlannerState:
-    state = PlannerState(Rules())
+    state = PlannerState(PlannerRules())
     for name, cores in SIZES.items():
         state.apply(ClusterJoined(name, name, "", "own", "", "", (), ()), 5.0)
         row = NodeRow(f"{name}-n", {"cpu": cores * 1000, "memory": 2**40, "pods": 110}, {})

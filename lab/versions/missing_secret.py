@@ -20,7 +20,7 @@ from versions import exported
 from spillway.api import ApplyRequest, CapacityRequest, JoinClusterRequest, ListClustersRequest
 from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 from spillway_local.stack import SERVICES, Stack, StackOptions
 
 ROOT = Path(__file__).parents[2]
@@ -28,9 +28,9 @@ MANIFEST = ROOT.parent / "shared" / "data" / "manifests" / "missing-secret.yaml"
 NAMESPACE, NAME, SECRET = "default", "sec3", "nosuch"
 """What the manifest declares, and what it names."""
 FLEET = (
-    MemberPlan("own-1", "own", (NodeSpec(5, "own-1-node", 4_000, 16 * GIB),), room=40),
-    MemberPlan("own-2", "own", (NodeSpec(5, "own-2-node", 4_000, 16 * GIB),), room=40),
-    MemberPlan("cloud-1", "cloud", (NodeSpec(10, "cloud-1-node", 8_000, 32 * GIB),), room=160),
+    MemberPlan("own-1", "own", (MemberNodes(5, "own-1-node", 4_000, 16 * GIB),), room=40),
+    MemberPlan("own-2", "own", (MemberNodes(5, "own-2-node", 4_000, 16 * GIB),), room=40),
+    MemberPlan("cloud-1", "cloud", (MemberNodes(10, "cloud-1-node", 8_000, 32 * GIB),), room=160),
 )
 ASKED = 120
 NEIGHBOUR = (deployment("shop", NAMESPACE, ASKED),)

@@ -12,12 +12,12 @@ import pytest
 from spillway.clusters.api import CONFIG_MAPS, ClusterApiSettings, connect
 from spillway.clusters.credentials import load_endpoint
 from spillway_local.member_credentials import read_kubeconfig
-from spillway_local.member_nodes import NodeSpec, NodeTaint, node_object, read_nodes_file, write_nodes_file
+from spillway_local.member_nodes import MemberNodes, NodeTaint, node_object, read_nodes_file, write_nodes_file
 from spillway_local.members import KubeMembers, MemberSpec, sim_member_program
 from spillway_local.ports import PortBook, session_port
 from spillway_local.programs import ChildProcess, start_child
 
-SPEC = NodeSpec(2, "oven", 1500, 2**30, 20, {"zone": "a"}, (NodeTaint("dedicated", "bread"),))
+SPEC = MemberNodes(2, "oven", 1500, 2**30, 20, {"zone": "a"}, (NodeTaint("dedicated", "bread"),))
 
 
 @pytest.fixture

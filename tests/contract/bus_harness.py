@@ -13,11 +13,11 @@ from aiokafka.errors import PolicyViolationError
 
 from spillway.addresses import CLUSTERS, EVENTS_BY_TOPIC, TOPICS, Topic
 from spillway.bus import (
-    Batch,
     Bus,
     Feed,
     Headers,
     Record,
+    RecordBatch,
     partition_of,
     reached,
 )
@@ -144,7 +144,7 @@ class KafkaHarness:
         await self.form_again()
 
 
-async def collect(feed: Feed, enough: Callable[[list[Record], Batch], bool]) -> list[Record]:
+async def collect(feed: Feed, enough: Callable[[list[Record], RecordBatch], bool]) -> list[Record]:
     records: list[Record] = []
     async with asyncio.timeout(DEADLINE_SECONDS):
         async for batch in feed:

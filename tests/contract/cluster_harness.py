@@ -15,8 +15,8 @@ from spillway.clusters.api import (
     ClusterApiSettings,
     Kind,
     Manifest,
-    Removed,
-    Upserted,
+    ObjectRemoved,
+    ObjectUpserted,
     connect,
 )
 from spillway.clusters.credentials import Endpoint, load_endpoint
@@ -87,7 +87,7 @@ async def until(following: AsyncIterator[tuple[Change, ...]], enough: Callable[[
     raise AssertionError(f"the stream ended after {seen}")
 
 
-def named(kind: type[Upserted] | type[Removed], name: str) -> Callable[[Change], bool]:
+def named(kind: type[ObjectUpserted] | type[ObjectRemoved], name: str) -> Callable[[Change], bool]:
     return lambda change: isinstance(change, kind) and change.object.metadata.name == name
 
 

@@ -28,14 +28,13 @@ from spillway.addresses import (
     TOPICS,
     TURNS_PLANNER,
     WORKLOAD_STATUS,
-    Address,
+    RecordAddress,
     Tombstone,
     Topic,
     address_of,
 )
 from spillway.bus import (
     Assignment,
-    Batch,
     Bus,
     BusUnavailable,
     Headers,
@@ -43,6 +42,7 @@ from spillway.bus import (
     OtherFleet,
     OutcomeUnknown,
     Record,
+    RecordBatch,
     TooManyDeadLetters,
     Writer,
     reached,
@@ -126,7 +126,9 @@ async def test_a_compacted_topic_tells_the_last_of_each_key_and_its_tombstones(h
         await harness.form()
     bus = await harness.bus("a")
     await bus.publish(*[CapacityReported("a", 0, index, 1, 0, 0, b"", ()) for index in range(2)])
-    await bus.publish(ClusterLeft("a"), ClusterLeft("a"), ClusterLeft("b"), Tombstone(Address(CLUSTERS, "b", "b")))
+    await bus.publish(
+        ClusterLeft("a"), ClusterLeft("a"), ClusterLeft("b"), Tombstone(RecordAddress(CLUSTERS, "b", "b"))
+    )
     await bus.publish(ClusterLeft("a"))
     await harness.compact_once(bus)
     last = {record.key: record.event for record in await whole(bus, [CLUSTERS, CAPACITY])}
@@ -174,7 +176,7 @@ async def test_an_idle_feed_yields_empty_batches(harness: Harness) -> None:
     async with bus.follow([CLUSTERS]) as feed:
         batches = 0
 
-        def third(_: list[Record], batch: Batch) -> bool:
+        def third(_: list[Record], batch: RecordBatch) -> bool:
             nonlocal batches
             batches += not batch.records
             return batches == 3

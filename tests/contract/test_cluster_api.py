@@ -18,17 +18,17 @@ from spillway.clusters.api import (
     PODS,
     REPLICASETS,
     SECRETS,
-    Alive,
     Change,
     ClusterApi,
     ClusterApiSettings,
     Conflict,
     Kind,
-    Listed,
+    ListedObjects,
     Manifest,
+    ObjectRemoved,
+    ObjectUpserted,
     Refused,
-    Removed,
-    Upserted,
+    StreamAlive,
 )
 from spillway.kubernetes.objects import ABSENT, AnyObject
 from tests.contract.cluster_harness import (
@@ -362,14 +362,14 @@ async def test_following_tells_what_is_there_and_then_what_becomes_of_it(api: Cl
         await api.create(CONFIG_MAPS, config_map(namespace, f"early-{number}", {"ours": namespace}))
     async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
         (listed,) = await anext(changes)
-        assert isinstance(listed, Listed)
+        assert isinstance(listed, ListedObjects)
         assert sorted(one.metadata.name for one in listed.objects) == ["early-0", "early-1", "early-2"]
         made = await api.create(CONFIG_MAPS, config_map(namespace, "late", {"ours": namespace}))
-        seen = (await until(changes, named(Upserted, "late")))[-1]
-        assert isinstance(seen, Upserted)
+        seen = (await until(changes, named(ObjectUpserted, "late")))[-1]
+        assert isinstance(seen, ObjectUpserted)
         assert seen.object.metadata.resource_version == version_of(made)
         await api.delete(CONFIG_MAPS, namespace, "late", uid=made["metadata"]["uid"], resource_version="")
-        await until(changes, named(Removed, "late"))
+        await until(changes, named(ObjectRemoved, "late"))
 
 
 async def test_what_leaves_the_selection_is_removed(api: ClusterApi, namespace: str) -> None:
@@ -378,13 +378,13 @@ async def test_what_leaves_the_selection_is_removed(api: ClusterApi, namespace: 
         await anext(changes)
         other = config_map(namespace, "a", {"ours": "no-more"})
         await api.apply(CONFIG_MAPS, other, resource_version=version_of(made), force=True)
-        await until(changes, named(Removed, "a"))
+        await until(changes, named(ObjectRemoved, "a"))
 
 
 async def test_a_quiet_stream_says_that_it_is_open(api: ClusterApi, namespace: str) -> None:
     async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
         await anext(changes)
-        await until(changes, lambda change: isinstance(change, Alive))
+        await until(changes, lambda change: isinstance(change, StreamAlive))
 
 
 async def test_following_resumes_where_the_server_ended_the_watch(api: ClusterApi, namespace: str) -> None:
@@ -397,10 +397,10 @@ async def test_following_resumes_where_the_server_ended_the_watch(api: ClusterAp
         await anext(changes)
         for name in wanted:
             await api.create(CONFIG_MAPS, config_map(namespace, name, {"ours": namespace}))
-            seen.extend(await until(changes, named(Upserted, name)))
+            seen.extend(await until(changes, named(ObjectUpserted, name)))
             await asyncio.sleep(0.3)
-    assert [one.object.metadata.name for one in seen if isinstance(one, Upserted)] == wanted
-    assert not [one for one in seen if isinstance(one, Listed)]
+    assert [one.object.metadata.name for one in seen if isinstance(one, ObjectUpserted)] == wanted
+    assert not [one for one in seen if isinstance(one, ListedObjects)]
 
 
 async def test_a_field_selector_finds_the_pods_of_a_node(api: ClusterApi, namespace: str) -> None:
@@ -434,8 +434,8 @@ async def test_a_deployment_reports_what_it_has(api: ClusterApi, namespace: str)
         known = [one for one in listed.objects if one.metadata.namespace == namespace]
 
         def ready(change: Change) -> bool:
-            mine = isinstance(change, Upserted) and change.object.metadata.namespace == namespace
-            return mine and cast(Upserted, change).object.status.ready_replicas == 2
+            mine = isinstance(change, ObjectUpserted) and change.object.metadata.namespace == namespace
+            return mine and cast(ObjectUpserted, change).object.status.ready_replicas == 2
 
         if not any(one.status.ready_replicas == 2 for one in known):
             await until(changes, ready)

@@ -13,8 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hpa.external_metrics.collecting import Collecting, CollectingSettings
-from hpa.external_metrics.connections import Connections, KafkaConnection
+from hpa.external_metrics.collecting import CollectingSettings, MetricCollection
+from hpa.external_metrics.connections import KafkaConnection, NamedConnections
 from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
@@ -171,8 +171,10 @@ async def test_a_policys_queue_is_published_with_its_partitions(kafka: OtherKafk
     manifest = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "p"}, "spec": spec}
     text = json.dumps(manifest).encode()
     published: asyncio.Queue[object] = asyncio.Queue()
-    connections = Connections(kafka={"orders": KafkaConnection(servers)})
-    collecting = Collecting(published.put, connections, CollectingSettings(answer_seconds=20.0), lambda: 7, Random(1))
+    connections = NamedConnections(kafka={"orders": KafkaConnection(servers)})
+    collecting = MetricCollection(
+        published.put, connections, CollectingSettings(answer_seconds=20.0), lambda: 7, Random(1)
+    )
     collecting.declare(ScalePolicyDeclared("default", "web", Generation(1, 1), "ScaledObject", "p", text, 0))
     running = asyncio.create_task(collecting.run())
     async with asyncio.timeout(PATIENCE_SECONDS):

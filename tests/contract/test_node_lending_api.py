@@ -21,11 +21,11 @@ from spillway.clusters.api import (
     AlreadyExists,
     ClusterApi,
     Conflict,
-    Listed,
+    ListedObjects,
     Manifest,
     NotFound,
+    ObjectUpserted,
     Refused,
-    Upserted,
 )
 from spillway.kubernetes.objects import ABSENT, NODE_LEASES
 from tests.contract.cluster_harness import PATIENCE_SECONDS, config_map, running_pods, until, version_of
@@ -115,13 +115,13 @@ async def test_manifests_are_followed_with_every_field(api: ClusterApi, namespac
     await bound_pod(api, namespace, node, "early")
     changes = api.follow_manifests(PODS, field_selector=f"spec.nodeName={node}")
     (listed,) = await anext(changes)
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ListedObjects)
     assert [one["metadata"]["annotations"] for one in listed.objects] == [{"note": "mine"}]
     made = await bound_pod(api, namespace, node, "late")
-    seen = (await until(changes, lambda one: isinstance(one, Upserted) and version_of(one.object) == version_of(made)))[
-        -1
-    ]
-    assert isinstance(seen, Upserted)
+    seen = (
+        await until(changes, lambda one: isinstance(one, ObjectUpserted) and version_of(one.object) == version_of(made))
+    )[-1]
+    assert isinstance(seen, ObjectUpserted)
     assert seen.object["spec"]["tolerations"][0] == TOLERATIONS[0]
     await changes.aclose()  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import TopicPartition
 
-from planner.service import Clocks, Planner
+from planner.service import Planner, PlannerClocks
 from planner.settings import PlannerSettings
 from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, Topic
 from spillway.api import JoinClusterRequest, ListClustersRequest
@@ -150,7 +150,7 @@ async def state(planner: Planner) -> str:
 @contextlib.asynccontextmanager
 async def active_planner(harness: Harness, name: str) -> AsyncIterator[Planner]:
     bus = await harness.bus(name)
-    clocks = Clocks(asyncio.get_running_loop().time, lambda: 0)
+    clocks = PlannerClocks(asyncio.get_running_loop().time, lambda: 0)
     planner, stopping = Planner(bus, MemoryStore(), PlannerSettings(), f"{name}@{name}", clocks), asyncio.Event()
     running = asyncio.create_task(planner.run(stopping))
     try:

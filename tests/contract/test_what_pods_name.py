@@ -22,7 +22,7 @@ from spillway.clusters.api import (
     Refused,
 )
 from spillway.kubernetes.objects import AnyObject
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 from spillway_local.members import KubeMembers, MemberSpec
 from spillway_local.programs import running_stages
 from spillway_local.pytest_infra import session_ports
@@ -68,7 +68,7 @@ NAMED: dict[str, tuple[Kind, str, str, dict[str, Any]]] = {
 def strict_member(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """kubeconfig of a real member whose API server asks for accounts, and its kubelets for Secrets and ConfigMaps."""
     folder = tmp_path_factory.mktemp("strict")
-    spec = MemberSpec("strict", (NodeSpec(3, "node", 8_000, 32 * 2**30),), accounts=True, kubelets_ask=True)
+    spec = MemberSpec("strict", (MemberNodes(3, "node", 8_000, 32 * 2**30),), accounts=True, kubelets_ask=True)
     ports = session_ports(folder, [spec.name])
     members = KubeMembers(folder, folder / "credentials", (spec,), ports, kube_binary)
     with running_stages(members.stages(), folder / "logs"):

@@ -27,7 +27,7 @@ from spillway.api import (
     WorkloadReply,
 )
 from spillway.bus import Record, reached
-from spillway.clusters.api import ClusterUnreachable, Listed, Upserted
+from spillway.clusters.api import ClusterUnreachable, ListedObjects, ObjectUpserted
 from spillway.events import TurnTaken
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kubernetes.objects import PODS
@@ -194,8 +194,8 @@ class Platform:
         async def collect(name: str) -> None:
             async for changes in self.members.api(name).follow(PODS, label_selector=f"app={app}"):
                 for change in changes:
-                    listed = change.objects if isinstance(change, Listed) else ()
-                    objects = (change.object,) if isinstance(change, Upserted) else listed
+                    listed = change.objects if isinstance(change, ListedObjects) else ()
+                    objects = (change.object,) if isinstance(change, ObjectUpserted) else listed
                     seen.uids[name] |= {pod.metadata.uid for pod in objects}
 
         tasks = [asyncio.create_task(task) for task in (count(), *(collect(name) for name in NAMES))]

@@ -10,7 +10,7 @@ import pytest
 from spillway.api import ApplyRequest, CapacityRequest, JoinClusterRequest
 from spillway.model import ClusterInput
 from spillway_local.fleet_plan import GIB, deployment
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 from spillway_local.members import MemberSpec, sim_member_program
 from spillway_local.ports import session_port
 
@@ -97,7 +97,7 @@ async def test_capacity_of_the_others_is_the_same_to_the_last_bit(platform: Plat
 async def test_bad_credentials(platform: Platform, name: str, spoil: Callable[[str], str], reason: str) -> None:
     """The cluster is Unreachable with the reason, the others place; it is Ready once its file is put right."""
     stack = platform.stack
-    spec = MemberSpec(f"bad-{name}", (NodeSpec(1, f"bad-{name}-node", 4_000, 16 * GIB),))
+    spec = MemberSpec(f"bad-{name}", (MemberNodes(1, f"bad-{name}-node", 4_000, 16 * GIB),))
     program = sim_member_program(spec, session_port(), stack.folder / "members", stack.credentials)
     file = stack.credentials / f"{spec.name}.kubeconfig"
     await asyncio.to_thread(stack.supervision.add, [program])

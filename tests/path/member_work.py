@@ -47,7 +47,7 @@ OWNER, POOL = "own-1", "own-2"
 HOSTNAME = "kubernetes.io/hostname"
 WHOLE_SECRETS = replace(SECRETS, metadata_only=False)
 FLEET = tuple(
-    MemberPlan(name, "own", (member_nodes.NodeSpec(3, f"{name}-n", 4_000, 16 * GIB),), room=24)
+    MemberPlan(name, "own", (member_nodes.MemberNodes(3, f"{name}-n", 4_000, 16 * GIB),), room=24)
     for name in (OWNER, POOL)
 )
 ALL_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")

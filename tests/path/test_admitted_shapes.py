@@ -22,8 +22,8 @@ pytestmark = pytest.mark.looptime
 
 NOT_KNOWN = "planned as declared: what pods of this template become there"
 SMALL = (
-    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64),
+    MemberPlan("own-1", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("cloud-1", "cloud", (member_nodes.MemberNodes(4, "n", 8_000, 32 * GIB),), room=64),
 )
 MOMENT = PlannerSettings().shape_wait_seconds
 SIDECAR = SidecarSpec(cpu_millis=500, memory_bytes=1 << 20)

@@ -39,9 +39,9 @@ from .platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
 pytestmark = pytest.mark.looptime
 
 SMALL = (
-    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("own-2", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64),
+    MemberPlan("own-1", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("cloud-1", "cloud", (member_nodes.MemberNodes(4, "n", 8_000, 32 * GIB),), room=64),
 )
 
 
@@ -50,7 +50,7 @@ def request(name: str, replicas: int, cpu: str = "500m", policy: str = "") -> Ap
 
 
 REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
-ONE_NODE = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),)
+ONE_NODE = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(1, "n", 4_000, 16 * GIB),), room=8),)
 
 
 async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
@@ -461,7 +461,7 @@ async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() ->
         assert (await planner.apply(request("web", 2, cpu="1", policy=REFUSE))).placed == 2
 
 
-TWO_NODES = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(2, "n", 4_000, 16 * GIB),), room=8),)
+TWO_NODES = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 * GIB),), room=8),)
 NOT_BOUND = PlannerSettings(request_seconds=5.0, bind_quiet_seconds=60.0, bind_wait_max_seconds=12.0)
 """Who is promised a node is bound by nobody, for want of a propagator, and is waited for."""
 
@@ -635,8 +635,8 @@ async def test_a_part_that_its_propagator_holds_says_why() -> None:
 
 async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room() -> None:
     """Each bind makes one more place certain, and two are asked for: the other one would take them one by one."""
-    large = member_nodes.NodeSpec(1, "large", 18_000, 64 * GIB)
-    small = member_nodes.NodeSpec(2, "small", 4_000, 16 * GIB)
+    large = member_nodes.MemberNodes(1, "large", 18_000, 64 * GIB)
+    small = member_nodes.MemberNodes(2, "small", 4_000, 16 * GIB)
     slow = Settings(binds_per_second=2)
     async with in_process(
         (MemberPlan("own-1", "own", (large, small), room=26),), sim_settings=lambda _: slow

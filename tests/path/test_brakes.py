@@ -32,8 +32,8 @@ from .platform_steps import NAMESPACE, bound, join, unbound, until
 pytestmark = pytest.mark.looptime
 
 SMALL = (
-    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("own-2", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-1", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
 )
 TWO_PLANNERS = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
 

@@ -44,8 +44,8 @@ from .platform_steps import NAMESPACE, join, until
 pytestmark = pytest.mark.looptime
 
 FLEET = (
-    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("own-2", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-1", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
 )
 MARK = "spillway.io/"
 ONLY_OWN_1 = json.dumps(

@@ -7,7 +7,7 @@ import looptime  # noqa: F401 - the plugin makes an hour of waiting take millise
 import pytest
 
 from planner.core.background import aftermath, duplicates, moves
-from planner.core.background.aftermath import Step
+from planner.core.background.aftermath import AftermathStep
 from planner.core.background.headroom import Headrooms
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
@@ -33,21 +33,21 @@ async def kept(platform: InProcess, name: str) -> int:
     return found.placement.placed
 
 
-def a_bug(workload: Workload) -> Step:
+def a_bug(workload: Workload) -> AftermathStep:
     return next(iter(()))
 
 
-def what_no_record_holds(workload: Workload) -> Step:
-    return Step(workload.key, (BrakeSet("", "", "", 2**70),), "")
+def what_no_record_holds(workload: Workload) -> AftermathStep:
+    return AftermathStep(workload.key, (BrakeSet("", "", "", 2**70),), "")
 
 
 @pytest.mark.parametrize("fault", [a_bug, what_no_record_holds])
 async def test_an_error_that_one_workload_meets_ends_no_turn(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Workload], Step]
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Workload], AftermathStep]
 ) -> None:
     try_again = aftermath.try_again
 
-    def with_a_fault(state: PlannerState, workload: Workload, moment: Moment, *more: object) -> Step:
+    def with_a_fault(state: PlannerState, workload: Workload, moment: Moment, *more: object) -> AftermathStep:
         return fault(workload) if workload.key[1] == "broken" else try_again(state, workload, moment, *more)  # type: ignore[arg-type]
 
     async with in_process() as platform:

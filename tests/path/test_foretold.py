@@ -96,7 +96,7 @@ def placed(state: PlannerState) -> Placed:
 
 def members(nodes: Mapping[str, int]) -> tuple[MemberPlan, ...]:
     return tuple(
-        MemberPlan(name, name[:-2], (member_nodes.NodeSpec(count, "n", NODE_MILLIS, 16 * GIB),), room=4 * count)
+        MemberPlan(name, name[:-2], (member_nodes.MemberNodes(count, "n", NODE_MILLIS, 16 * GIB),), room=4 * count)
         for name, count in nodes.items()
     )
 

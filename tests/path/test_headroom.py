@@ -10,13 +10,13 @@ from spillway.api import ApplyRequest, DeleteRequest
 from spillway.api_scaling import DeclarePolicyRequest, ExplainPolicyRequest
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 
 from .platform_steps import NAMESPACE, bound, join, until
 
 pytestmark = pytest.mark.looptime
 
-FLEET = (MemberPlan("own-1", "own", (NodeSpec(2, "own-1-node", 4_000, 16 * GIB),), room=16),)
+FLEET = (MemberPlan("own-1", "own", (MemberNodes(2, "own-1-node", 4_000, 16 * GIB),), room=16),)
 POLICY = json.dumps(
     {
         "apiVersion": "spillway.io/v1",

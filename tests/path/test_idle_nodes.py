@@ -22,16 +22,16 @@ pytestmark = pytest.mark.looptime
 
 OWNER, POOL = "own-1", "own-2"
 FLEET = (
-    MemberPlan(OWNER, "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan(POOL, "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),
+    MemberPlan(OWNER, "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan(POOL, "own", (member_nodes.MemberNodes(1, "n", 4_000, 16 * GIB),), room=8),
 )
 SERVICES = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1", "vk-bridge-2")
 GRACE_SECONDS = 10
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "agent", "controller": True}
 TOLERATIONS = [{"key": POOL_TAINT, "operator": "Exists"}]
 ONE_NODE = (
-    MemberPlan(OWNER, "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),
-    MemberPlan(POOL, "own", (member_nodes.NodeSpec(1, "n", 100, 16 * GIB),), room=0),
+    MemberPlan(OWNER, "own", (member_nodes.MemberNodes(1, "n", 4_000, 16 * GIB),), room=8),
+    MemberPlan(POOL, "own", (member_nodes.MemberNodes(1, "n", 100, 16 * GIB),), room=0),
 )
 
 

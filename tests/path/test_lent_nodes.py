@@ -28,10 +28,10 @@ pytestmark = pytest.mark.looptime
 
 OWNER = "own-1"
 FLEET = (
-    MemberPlan(OWNER, "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("own-2", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),
+    MemberPlan(OWNER, "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.MemberNodes(1, "n", 4_000, 16 * GIB),), room=8),
 )
-CLOUD = MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64)
+CLOUD = MemberPlan("cloud-1", "cloud", (member_nodes.MemberNodes(4, "n", 8_000, 32 * GIB),), room=64)
 LENT_NODES = ("n-2", "n-3")
 
 

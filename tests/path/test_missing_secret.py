@@ -18,9 +18,9 @@ from .platform_steps import NAMESPACE, bound, join, until
 pytestmark = pytest.mark.looptime
 
 FLEET = (
-    MemberPlan("own-1", "own", (member_nodes.NodeSpec(5, "n", 4_000, 16 * GIB),), room=40),
-    MemberPlan("own-2", "own", (member_nodes.NodeSpec(5, "n", 4_000, 16 * GIB),), room=40),
-    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(10, "n", 8_000, 32 * GIB),), room=160),
+    MemberPlan("own-1", "own", (member_nodes.MemberNodes(5, "n", 4_000, 16 * GIB),), room=40),
+    MemberPlan("own-2", "own", (member_nodes.MemberNodes(5, "n", 4_000, 16 * GIB),), room=40),
+    MemberPlan("cloud-1", "cloud", (member_nodes.MemberNodes(10, "n", 8_000, 32 * GIB),), room=160),
 )
 SHOP = ApplyRequest((deployment("shop", NAMESPACE, 60, cpu="500m"),))
 NOWHERE_SECONDS = 120

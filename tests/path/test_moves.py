@@ -32,7 +32,7 @@ pytestmark = pytest.mark.looptime
 
 SLOTS = 8
 THREE = tuple(
-    MemberPlan(name, tier, (member_nodes.NodeSpec(1, "n", SLOTS * 500, 16 * GIB),), room=SLOTS)
+    MemberPlan(name, tier, (member_nodes.MemberNodes(1, "n", SLOTS * 500, 16 * GIB),), room=SLOTS)
     for name, tier in (("own-1", "own"), ("own-2", "own"), ("cloud-1", "cloud"))
 )
 KEY = (NAMESPACE, "web")

@@ -47,7 +47,7 @@ def asked(replicas: int, image: str = "web:1", start: str = "2", **spec: Any) ->
 async def running(*cores: int, request: ApplyRequest | None = None) -> AsyncIterator[InProcess]:
     """Clusters own-1, own-2, … of so many cores, in which what was asked for runs."""
     fleet = tuple(
-        MemberPlan(f"own-{number}", "own", (member_nodes.NodeSpec(count, "n", 1_000, 16 * GIB),), room=2 * count)
+        MemberPlan(f"own-{number}", "own", (member_nodes.MemberNodes(count, "n", 1_000, 16 * GIB),), room=2 * count)
         for number, count in enumerate(cores, 1)
     )
     async with in_process(fleet, planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:

@@ -19,7 +19,7 @@ from .platform_steps import NAMESPACE, bound, join, until
 
 pytestmark = pytest.mark.looptime
 
-NODES = (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),)
+NODES = (member_nodes.MemberNodes(1, "n", 4_000, 16 * GIB),)
 TWO = (MemberPlan("own-1", "own", NODES, room=8), MemberPlan("cloud-1", "cloud", NODES, room=8))
 PAUSES = PlannerSettings(hold_max_seconds=60, hold_not_owned_max_seconds=240, home_after_seconds=5)
 BLOCKED = "Deployment web exists and is not this fleet's"

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.looptime
 
 OWNER, POOL, CLOUD = "own-1", "pool", "cloud-1"
 FLEET = (
-    MemberPlan(OWNER, "own", (member_nodes.NodeSpec(3, "n", 4_000, 16 * GIB),), room=24),
-    MemberPlan(POOL, "own", (member_nodes.NodeSpec(1, "p", 100, GIB),), room=0),
-    MemberPlan(CLOUD, "cloud", (member_nodes.NodeSpec(2, "c", 8_000, 32 * GIB),), room=32),
+    MemberPlan(OWNER, "own", (member_nodes.MemberNodes(3, "n", 4_000, 16 * GIB),), room=24),
+    MemberPlan(POOL, "own", (member_nodes.MemberNodes(1, "p", 100, GIB),), room=0),
+    MemberPlan(CLOUD, "cloud", (member_nodes.MemberNodes(2, "c", 8_000, 32 * GIB),), room=32),
 )
 CLASSES = {OWNER: "reserved", POOL: SUPPLY_IDLE, CLOUD: "cloud"}
 """The owner's own machines are of no class that such work uses."""

@@ -23,7 +23,7 @@ from .test_autoscaling import CPU, autoscaler, declared, runs, started
 
 pytestmark = pytest.mark.looptime
 ROOT = Path(__file__).parents[2]
-FLEET = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(2, "n", 4_000, 16 * GIB),), room=16),)
+FLEET = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 * GIB),), room=16),)
 WEB = deployment("web", NAMESPACE, 2)
 NODE_TO_POD, USE_TO_SIZE = "From a node to a pod.", "From use to a size."
 

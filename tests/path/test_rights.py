@@ -24,11 +24,11 @@ from spillway.clusters.api import (
     ClusterApi,
     ClusterApiSettings,
     ClusterUnreachable,
-    Failed,
+    FollowingFailed,
     LogOptions,
     Refused,
 )
-from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, ROLES, SNAPSHOT, Right, Role, Rule
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, ROLES, SNAPSHOT, AccountRole, Right, Rule
 from spillway.kubernetes.objects import AnyObject, Kind
 from spillway_local.in_process import InProcess, in_process
 
@@ -37,7 +37,7 @@ from .what_is_told import Listener
 
 pytestmark = pytest.mark.looptime
 
-ROLES_BY_ACCOUNT: dict[tuple[str, str], Role] = {
+ROLES_BY_ACCOUNT: dict[tuple[str, str], AccountRole] = {
     **{("snapshot", name): SNAPSHOT for name in (OWNER, POOL)},
     **{("propagator", name): PROPAGATOR for name in (OWNER, POOL)},
     ("vk-bridge", OWNER): BRIDGE_OWNER,
@@ -57,7 +57,7 @@ async def test_with_the_declared_rights_everything_works_and_each_of_them_is_nee
         for name in ALL_SERVICES:
             platform.start(name)
         await do_everything(platform)
-        asked: dict[Role, set[Right]] = {}
+        asked: dict[AccountRole, set[Right]] = {}
         for account, role in ROLES_BY_ACCOUNT.items():
             found = (as_given(role, one) for one in platform.accounts[account].asked)
             asked.setdefault(role, set()).update(found)
@@ -65,7 +65,7 @@ async def test_with_the_declared_rights_everything_works_and_each_of_them_is_nee
             assert rights == role.rights(), f"{role.name}: beyond what is declared, or declared and not needed"
 
 
-def as_given(role: Role, asked: Right) -> Right:
+def as_given(role: AccountRole, asked: Right) -> Right:
     """A right is given everywhere, or in the one namespace that it is asked for in."""
     return asked if asked in role.rights() else Right(asked.verb, asked.group, asked.resource)
 
@@ -80,7 +80,7 @@ EACH_RIGHT = {
 
 
 @pytest.mark.parametrize(("role", "missing"), EACH_RIGHT.values(), ids=EACH_RIGHT)
-async def test_without_a_right_the_error_names_cluster_verb_and_resource(role: Role, missing: Right) -> None:
+async def test_without_a_right_the_error_names_cluster_verb_and_resource(role: AccountRole, missing: Right) -> None:
     async with SimCluster("blue") as cluster:
         cluster.add_nodes([NodeSpec("n", 1)])
         account = Account("system:serviceaccount:spillway:x", role.rights() - {missing})
@@ -132,7 +132,7 @@ async def failure(following: AsyncIterator[tuple[Change, ...]]) -> None:
     async with aclosing(cast(Any, following)) as batches:
         async for batch in batches:
             for change in batch:
-                if isinstance(change, Failed):
+                if isinstance(change, FollowingFailed):
                     raise change.error
 
 

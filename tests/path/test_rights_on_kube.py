@@ -13,7 +13,7 @@ import pytest
 
 import vk_bridge.settings
 from spillway.clusters.api import ClusterApi, ClusterUnreachable, Refused
-from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, SNAPSHOT, Right, Role
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, SNAPSHOT, AccountRole, Right
 from spillway.local_bus import LocalBroker
 from spillway.store import MemoryStore
 from spillway_local.kube_binary import ensure_kube_binary
@@ -104,7 +104,7 @@ async def test_by_the_accounts_of_deploy_rbac_everything_works(kubeconfigs: dict
 
 @pytest.mark.parametrize(("role", "cluster", "missing"), MISSING.values(), ids=MISSING)
 async def test_a_real_api_server_refuses_what_is_taken_away_by_name(
-    kubeconfigs: dict[str, Path], accounts: Path, tmp_path: Path, role: Role, cluster: str, missing: Right
+    kubeconfigs: dict[str, Path], accounts: Path, tmp_path: Path, role: AccountRole, cluster: str, missing: Right
 ) -> None:
     admin, api = kubeconfigs[cluster], opened(accounts / role.service / f"{cluster}.kubeconfig", cluster, "spillway")
     place = ("role", "--namespace", missing.namespace) if missing.namespace else ("clusterrole",)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.looptime
 GIB = 2**30
 CLUSTERS = ("own-1", "own-2", "own-3")
 FLEET = tuple(
-    MemberPlan(name, "own", (member_nodes.NodeSpec(cores, "n", 1_000, 16 * GIB),), room=cores)
+    MemberPlan(name, "own", (member_nodes.MemberNodes(cores, "n", 1_000, 16 * GIB),), room=cores)
     for name, cores in zip(CLUSTERS, (12, 16, 20), strict=True)
 )
 ALL = {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"rollout": "all"}}

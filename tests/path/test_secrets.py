@@ -32,8 +32,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hpa.external_metrics.collecting import Collecting, CollectingSettings
-from hpa.external_metrics.connections import Connections, KafkaConnection, PrometheusConnection
+from hpa.external_metrics.collecting import CollectingSettings, MetricCollection
+from hpa.external_metrics.connections import KafkaConnection, NamedConnections, PrometheusConnection
 from sim.cluster import SimCluster
 from sim.http import SimServer
 from sim.settings import NodeSpec
@@ -466,14 +466,16 @@ async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
             (broker,), "SASL_SSL", "PLAIN", "hpa", asked["SASL_PASSWORD_FILE"], str(files.authority.certificate)
         )
         prometheus = PrometheusConnection(echo, str(tmp_path / "token"))
-        connections = Connections({"orders": kafka}, {"main": prometheus})
+        connections = NamedConnections({"orders": kafka}, {"main": prometheus})
         queue = {"bootstrapServers": broker, "consumerGroup": "g", "topic": "orders", "lagThreshold": "5"}
         query = {"serverAddress": echo, "query": "up", "threshold": "1"}
         triggers = [{"type": "kafka", "metadata": queue}, {"type": "prometheus", "metadata": query}]
         spec = {"scaleTargetRef": {"name": "web"}, "triggers": triggers}
         head = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
         manifest = json.dumps({**head, "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec}).encode()
-        collecting = Collecting(publish, connections, CollectingSettings(answer_seconds=2.0), lambda: 5_000, Random(1))
+        collecting = MetricCollection(
+            publish, connections, CollectingSettings(answer_seconds=2.0), lambda: 5_000, Random(1)
+        )
         collecting.declare(ScalePolicyDeclared(NAMESPACE, "web", Generation(1, 1), "ScaledObject", "web", manifest, 0))
         with structlog.testing.capture_logs() as lines:
             asking = asyncio.create_task(collecting.run())

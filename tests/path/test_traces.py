@@ -34,13 +34,13 @@ from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 
 from .platform_steps import NAMESPACE, join, until
 from .test_autoscaling import REQUESTS, autoscaler, requests
 from .test_lent_nodes import pods_of_2_cores
 
-FLEET = (MemberPlan("own-1", "own", (NodeSpec(2, "n", 4_000, 16 * GIB),), room=16),)
+FLEET = (MemberPlan("own-1", "own", (MemberNodes(2, "n", 4_000, 16 * GIB),), room=16),)
 Names = tuple[str, ...]
 
 
@@ -178,7 +178,7 @@ async def test_a_reported_metric_goes_by_its_size_to_the_pods(spans: Spans) -> N
 
 @pytest.mark.looptime
 async def test_a_pod_that_waits_goes_by_its_recall_to_the_node_s_return(spans: Spans) -> None:
-    pool = MemberPlan("pool", "own", (NodeSpec(1, "p", 4_000, 16 * GIB),), room=8)
+    pool = MemberPlan("pool", "own", (MemberNodes(1, "p", 4_000, 16 * GIB),), room=8)
     async with in_process((*FLEET, pool), ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")) as platform:
         await join(platform)
         await until(lambda: platform.descheduler().is_active, "a descheduler is active")

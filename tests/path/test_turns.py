@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from planner.service import Clocks, Planner
+from planner.service import Planner, PlannerClocks
 from planner.settings import PlannerSettings
 from spillway.addresses import TURNS_PLANNER
 from spillway.api import (
@@ -34,7 +34,7 @@ from .platform_steps import NAMESPACE, join, until
 
 pytestmark = pytest.mark.looptime
 
-SMALL = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(2, "n", 4_000, 16 * GIB),), room=16),)
+SMALL = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 * GIB),), room=16),)
 
 
 async def brakes(planner: Planner) -> tuple[bool, list[str]]:
@@ -170,7 +170,7 @@ async def test_where_the_offsets_of_turns_went_back_no_planner_decides_anything(
             MemoryStore(),
             PlannerSettings(),
             "planner-3@planner-3",
-            Clocks(asyncio.get_running_loop().time, lambda: 0),
+            PlannerClocks(asyncio.get_running_loop().time, lambda: 0),
         )
         with pytest.RaisesGroup(OffsetsWentBack, flatten_subgroups=True):
             await planner.run(asyncio.Event())

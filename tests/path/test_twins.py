@@ -24,7 +24,8 @@ from .platform_steps import NAMESPACE, pods, until
 pytestmark = pytest.mark.looptime
 
 OWN = tuple(
-    MemberPlan(name, "own", (member_nodes.NodeSpec(2, "n", 4_000, 16 * GIB),), room=16) for name in ("own-1", "own-2")
+    MemberPlan(name, "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 * GIB),), room=16)
+    for name in ("own-1", "own-2")
 )
 
 SLIP = MemberPlan("slip", "own", (), room=0)

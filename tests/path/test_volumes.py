@@ -22,10 +22,10 @@ IN_TWO_ZONES = (
     MemberPlan(
         "own-1",
         "own",
-        tuple(member_nodes.NodeSpec(2, zone, 4_000, 16 * GIB, labels={ZONE: zone}) for zone in ("z1", "z2")),
+        tuple(member_nodes.MemberNodes(2, zone, 4_000, 16 * GIB, labels={ZONE: zone}) for zone in ("z1", "z2")),
         room=32,
     ),
-    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64),
+    MemberPlan("cloud-1", "cloud", (member_nodes.MemberNodes(4, "n", 8_000, 32 * GIB),), room=64),
 )
 NAMED = "volume claim data in {}: it is not there yet: on which nodes its volume will be"
 

@@ -18,9 +18,9 @@ from .platform_steps import NAMESPACE, bound, join, until
 pytestmark = pytest.mark.looptime
 
 FLEET = (
-    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("own-2", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
-    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(6, "n", 4_000, 16 * GIB),), room=48),
+    MemberPlan("own-1", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.MemberNodes(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("cloud-1", "cloud", (member_nodes.MemberNodes(6, "n", 4_000, 16 * GIB),), room=48),
 )
 LOSS_AFTER_30S = json.dumps(
     {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"onClusterLoss": {"after": "30s"}}}

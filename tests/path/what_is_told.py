@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from spillway.addresses import TOPICS
-from spillway.dead_letters import Stored
+from spillway.dead_letters import StoredRecord
 from spillway.local_bus import LocalBroker
 from spillway.packed import NotPacked, unpack
 from spillway.wire import decode
@@ -27,7 +27,7 @@ class Listener:
                     yield from _texts(one)
 
 
-def _texts(stored: Stored) -> Iterator[str]:
+def _texts(stored: StoredRecord) -> Iterator[str]:
     yield f"{stored.key!r} {stored.headers!r} {stored.value!r}"
     if stored.value is not None:
         event = decode(stored.topic, dict(stored.headers)["ce_type"].decode(), stored.value)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.draining import DrainTarget, ServiceRate
 from spillway_scaling.arrivals import arrivals, bursts, steps
 from spillway_scaling.curves import Compared, Point, compared, curve
 from spillway_scaling.curves import Run as OneRun
@@ -140,7 +140,7 @@ def test_who_is_never_late_costs_less_than_by_lag(way: KedaWay) -> None:
 def test_a_wrong_guess_of_the_rate_is_forgotten() -> None:
     """Five times too high: the first replicas do not keep up, and what they read says so."""
     scene = Scene(steps("steps", 5, hours=1), Consumers(), guess=5.0)
-    scaler = ByDrainTime(Service(500.0, 30.0, 5.0), DrainTarget(100.0))
+    scaler = ByDrainTime(ServiceRate(500.0, 30.0, 5.0), DrainTarget(100.0))
     assert play(scene, scaler, 1).late_minutes < 3
 
 

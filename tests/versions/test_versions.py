@@ -17,21 +17,20 @@ from google.protobuf.message import Message
 from versions import DATA
 
 import examples
-from descheduler.core.rules import Rules as LendingRules
+from descheduler.core.rules import LendingRules
 from descheduler.core.state import DeschedulerState
 from descheduler.log import WHOLE as DESCHEDULER_TOPICS
-from hpa.core.stored import Stored, read_stored, stored_bytes
-from planner.core.knowledge.rules import Rules
+from hpa.core.stored import StoredState, read_stored, stored_bytes
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
 from planner.log.intake import WHOLE as PLANNER_TOPICS
-from propagator.core.desired import Target
-from propagator.core.live import LiveWorkload, Marks
+from propagator.core.desired import PartTarget
+from propagator.core.live import LiveWorkload, ObjectMarks
 from propagator.core.status import held_back, observed, with_change
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 from spillway.columns import NO_NODES
-from spillway.dead_letters import Reading
-from spillway.dead_letters import Stored as StoredRecord
+from spillway.dead_letters import LetterReading, StoredRecord
 from spillway.events import ClusterJoined, JobEnd, StatusDetails, TurnTaken, WorkloadObserved
 from spillway.feasibility.cluster_view import NEVER
 from spillway.model import Generation
@@ -228,7 +227,7 @@ def test_kinds_that_the_older_version_did_not_know_are_passed_over_once_they_wer
     """As here for a kind of the future, however many: compacted topics keep them when one goes back to this version."""
     unknown = {event.__name__ for event in EVENT_TYPES} - KNOWN_THEN
     assert unknown == {"LendingDeclared", "NodeLent", "NodeReturned", "NodeRecalled", "RecallSettled", "NodeUsed"}
-    reading = Reading("f", "planner", per_minute_max=3)
+    reading = LetterReading("f", "planner", per_minute_max=3)
     assert reading.read([stored("ClusterHibernated", b"\x0a\x01x", "x")] * 30, now=0.0) == ()
     (letter,) = reading.pending
     assert letter.reason.partition(":")[0] == "ce_type 'spillway.v1.ClusterHibernated'"
@@ -242,14 +241,14 @@ def stored(kind: str, value: bytes, key: str) -> StoredRecord:
 def test_an_event_of_a_later_version_with_more_fields_is_no_dead_letter() -> None:
     value = examples.full(ClusterJoined)
     later = encode(value) + b"\xfa\x3e\x05later"
-    (record,) = Reading("f", "planner", 3).read([stored("ClusterJoined", later, value.cluster)], now=0.0)
+    (record,) = LetterReading("f", "planner", 3).read([stored("ClusterJoined", later, value.cluster)], now=0.0)
     assert record.event == value
 
 
 def test_a_status_keeps_its_words_beside_its_details_for_versions_that_go_by_the_words() -> None:
     """A propagator of before takes a cluster back and runs no Job anew; of its own records this one knows the same."""
-    target, over = Target("own-1", "shop", "web"), JobEnd("Complete", 5)
-    job = LiveWorkload(Marks("u", "1", "f", "web", False), Generation(1, 1), 4, 0, 0, 0, 0, "Job", over)
+    target, over = PartTarget("own-1", "shop", "web"), JobEnd("Complete", 5)
+    job = LiveWorkload(ObjectMarks("u", "1", "f", "web", False), Generation(1, 1), 4, 0, 0, 0, 0, "Job", over)
     said = held_back(with_change(observed(target, job, None), "spec.x"), None, target, "why")
     older = OLD_MESSAGES["WorkloadObserved"].FromString(encode(said))
     assert MessageToDict(older)["message"] == (
@@ -329,13 +328,13 @@ def test_words_of_a_later_version_are_read_kept_and_stop_no_core(event: type) ->
     assert decode(TOPIC_BY_EVENT[event], event_type(value), encode(value)) == value
     if event in PLANNER_READS:
         with suppress(BadDeclaration):  # An example's manifest is none.
-            PlannerState(Rules()).apply(value, 0.0, 1, NO_NODES)
+            PlannerState(PlannerRules()).apply(value, 0.0, 1, NO_NODES)
     if event in DESCHEDULER_READS and event is not TurnTaken:
         DeschedulerState(LendingRules()).apply(value, NEVER, 1, NO_NODES)
 
 
 def test_what_a_later_hpa_remembers_is_read_without_what_is_new() -> None:
-    text = json.loads(unpack(stored_bytes(Stored(changed_ms=7))))
-    assert read_stored(pack(json.dumps(text | {"of_a_later_version": [1]}).encode())) == Stored(changed_ms=7)
+    text = json.loads(unpack(stored_bytes(StoredState(changed_ms=7))))
+    assert read_stored(pack(json.dumps(text | {"of_a_later_version": [1]}).encode())) == StoredState(changed_ms=7)
     del text["ahead_ms"]
-    assert read_stored(pack(json.dumps(text).encode())) == Stored(changed_ms=7)
+    assert read_stored(pack(json.dumps(text).encode())) == StoredState(changed_ms=7)

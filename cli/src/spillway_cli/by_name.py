@@ -10,7 +10,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from spillway_cli.commands_by_name import Part, Verb
+from spillway_cli.commands_by_name import CommandEntry, CommandGroup
 
 _DIGITS = re.compile("[0-9]{1,9}")
 
@@ -20,7 +20,7 @@ Command = Any  # Typer has no public name for what it makes of an app.
 class Commands(MutableMapping[str, Command]):
     """The commands by name, in the order of their table. A command is created when it is looked up."""
 
-    def __init__(self, table: Mapping[str, Verb | Part]) -> None:
+    def __init__(self, table: Mapping[str, CommandEntry | CommandGroup]) -> None:
         self.table = table
         self._made: dict[str, Command] = {}
 
@@ -45,7 +45,7 @@ class Commands(MutableMapping[str, Command]):
 class ByName(TyperGroup):
     """A typer group with the commands of a table."""
 
-    def __init__(self, *, table: Mapping[str, Verb | Part], **rest: Any) -> None:
+    def __init__(self, *, table: Mapping[str, CommandEntry | CommandGroup], **rest: Any) -> None:
         super().__init__(**rest)
         self.table = table
         self.commands = Commands(table)
@@ -68,8 +68,8 @@ class _Single(TyperCommand):
         return _read_if_given(super().get_params(ctx))
 
 
-def _made(name: str, entry: Verb | Part) -> Command:
-    if isinstance(entry, Part):
+def _made(name: str, entry: CommandEntry | CommandGroup) -> Command:
+    if isinstance(entry, CommandGroup):
         return ByName(name=name, table=entry.verbs, help=entry.help, no_args_is_help=True, rich_markup_mode=None)
     declared: typer.Typer = importlib.import_module(f"spillway_cli.{entry.module}").app
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -13,7 +13,7 @@ from planner.core.manifests.kinds import KINDS
 from planner.core.manifests.request import DEPENDENCY_KINDS, read_manifests
 from spillway.api import RequestError
 from spillway_cli.exits import bad_input
-from spillway_cli.grouping import Group
+from spillway_cli.grouping import RequestGroup
 from spillway_cli.manifests import Document, place_names, read_documents, with_namespace
 from spillway_cli.scale_policies import GROUPS, split
 
@@ -44,7 +44,7 @@ def read_with_policies(
     return split(documents)
 
 
-def check_each(groups: Sequence[Group]) -> None:
+def check_each(groups: Sequence[RequestGroup]) -> None:
     """Refuses a document that the planner would refuse for its form, before any of several workloads is applied."""
     for group in groups:
         try:

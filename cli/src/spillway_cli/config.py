@@ -58,7 +58,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedConfig:
     """A config, and the source of each field's value."""
 
     config: Config
@@ -70,7 +70,9 @@ def default_file() -> Path:
     return platformdirs.user_config_path("spillway") / "config.toml"
 
 
-def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
+def resolve(
+    flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> ResolvedConfig:
     """Returns the config of this invocation. flags: by field name; None is a flag that was not given."""
     variables = os.environ if environ is None else environ
     named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
@@ -106,7 +108,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
         for address in given:
             if not is_address(address.strip()):
                 raise bad_input(f"{name}: {address!r} from {sources[name]}: expected host:port")
-    return Resolved(Config(**values), sources, path)
+    return ResolvedConfig(Config(**values), sources, path)
 
 
 def is_address(text: str) -> bool:

@@ -15,7 +15,7 @@ BESIDE = frozenset(("ConfigMap", "Service", "Secret", *POLICIES))
 
 
 @dataclass(slots=True)
-class Group:
+class RequestGroup:
     """The request for one workload: its manifest first, then the objects that go with it."""
 
     namespace: str
@@ -28,7 +28,7 @@ class Group:
         return f"{self.namespace}/{self.name}"
 
 
-def grouped(documents: Sequence[Document]) -> list[Group]:
+def grouped(documents: Sequence[Document]) -> list[RequestGroup]:
     """Returns the workloads of the documents, in their order. Every document must name its namespace.
 
     A ConfigMap goes with the workload whose pods name it. A Service goes with the workload whose pods it selects, or
@@ -37,7 +37,9 @@ def grouped(documents: Sequence[Document]) -> list[Group]:
     none of these.
     """
     values = [(document, json.loads(document.text)) for document in documents]
-    groups = [Group(*_key_of(value), value, [document]) for document, value in values if value["kind"] not in BESIDE]
+    groups = [
+        RequestGroup(*_key_of(value), value, [document]) for document, value in values if value["kind"] not in BESIDE
+    ]
     if not groups:
         raise bad_input(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
     _refuse_twice(groups)
@@ -51,8 +53,8 @@ def grouped(documents: Sequence[Document]) -> list[Group]:
     return groups
 
 
-def _refuse_twice(groups: Sequence[Group]) -> None:
-    seen: dict[str, Group] = {}
+def _refuse_twice(groups: Sequence[RequestGroup]) -> None:
+    seen: dict[str, RequestGroup] = {}
     for group in groups:
         first = seen.setdefault(group.key, group)
         if first is not group:
@@ -65,7 +67,7 @@ def _key_of(value: Mapping[str, Any]) -> tuple[str, str]:
     return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
 
 
-def _only(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> Group:
+def _only(document: Document, value: Mapping[str, Any], groups: Sequence[RequestGroup]) -> RequestGroup:
     if len(groups) == 1:
         return groups[0]
     owners = [group for group in groups if _goes_with(value, group)]
@@ -76,7 +78,7 @@ def _only(document: Document, value: Mapping[str, Any], groups: Sequence[Group])
     raise bad_input(f"{text}; apply it alone with its workload")
 
 
-def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> list[Group]:
+def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[RequestGroup]) -> list[RequestGroup]:
     """Returns the workloads that one of several policies is for."""
     if value["kind"] != propagation.KIND:
         return [_named(document, value, groups)]
@@ -87,7 +89,7 @@ def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Gro
     return owners
 
 
-def _named(document: Document, value: Mapping[str, Any], groups: Sequence[Group]) -> Group:
+def _named(document: Document, value: Mapping[str, Any], groups: Sequence[RequestGroup]) -> RequestGroup:
     namespace, name = _key_of(value)
     owners = [group for group in groups if group.name == name and namespace in ("", group.namespace)]
     if len(owners) != 1:
@@ -98,7 +100,7 @@ def _named(document: Document, value: Mapping[str, Any], groups: Sequence[Group]
     return owners[0]
 
 
-def _goes_with(value: Mapping[str, Any], group: Group) -> bool:
+def _goes_with(value: Mapping[str, Any], group: RequestGroup) -> bool:
     namespace, name = _key_of(value)
     if namespace != group.namespace:
         return False

@@ -27,12 +27,12 @@ ANSWER_SECONDS = 2.0
 ENDING = "interrupted: what was started is stopped, which takes up to half a minute"
 
 
-class Members(StrEnum):
+class MemberKind(StrEnum):
     sim = "sim"
     kube = "kube"
 
 
-class Bus(StrEnum):
+class BusKind(StrEnum):
     kafka = "kafka"
     memory = "memory"
 
@@ -42,7 +42,9 @@ Folder = Annotated[Path, typer.Option("--folder", file_okay=False, help="Folder 
 
 @app.command(epilog="Examples:  spillway up  ·  spillway up --members kube")
 def up(
-    members: Annotated[Members, typer.Option(help="sim: simulated members; kube: real control planes.")] = Members.sim,
+    members: Annotated[
+        MemberKind, typer.Option(help="sim: simulated members; kube: real control planes.")
+    ] = MemberKind.sim,
     instances: Annotated[
         int, typer.Option(min=1, max=9, help="Number of instances of each service; two show take-over.")
     ] = 2,
@@ -88,10 +90,12 @@ def processes(folder: Folder = RUN_FOLDER, output: Output = Format.table) -> Non
 
 @app.command(epilog="Examples:  spillway demo  ·  spillway demo --members kube  ·  spillway demo --bus memory")
 def demo(
-    members: Annotated[Members, typer.Option(help="sim: simulated members; kube: real control planes.")] = Members.sim,
+    members: Annotated[
+        MemberKind, typer.Option(help="sim: simulated members; kube: real control planes.")
+    ] = MemberKind.sim,
     bus: Annotated[
-        Bus, typer.Option(help="kafka: real Kafka, Redis and processes; memory: all in this process.")
-    ] = Bus.kafka,
+        BusKind, typer.Option(help="kafka: real Kafka, Redis and processes; memory: all in this process.")
+    ] = BusKind.kafka,
     folder: Annotated[Path, typer.Option(file_okay=False, help="Folder of the demo's data and logs.")] = RUN_FOLDER
     / "demo",
 ) -> None:

@@ -9,7 +9,7 @@ from spillway.rpc.client import PlannerClient
 from spillway.texts import counted
 from spillway_cli import tables
 from spillway_cli.exits import Code, say, say_waits
-from spillway_cli.grouping import Group
+from spillway_cli.grouping import RequestGroup
 from spillway_cli.manifests import place_names
 from spillway_cli.options import Format
 from spillway_cli.output import console, print_machine
@@ -23,7 +23,7 @@ A planner takes more, but other callers wait while it writes a batch as one tran
 """
 
 
-async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Format, seconds: float) -> Code:
+async def apply_all(client: PlannerClient, groups: Sequence[RequestGroup], output: Format, seconds: float) -> Code:
     """Applies them and prints a line for each. seconds: how long to wait until all are ready; 0 does not wait."""
     answers: list[api.BatchAnswer] = []
     for batch in batches(groups):
@@ -49,12 +49,12 @@ async def apply_all(client: PlannerClient, groups: Sequence[Group], output: Form
     return Code.IN_PART if any(placement.unplaced for placement in placed) and not seconds else Code.DONE
 
 
-def batches(groups: Sequence[Group]) -> Iterator[list[Group]]:
+def batches(groups: Sequence[RequestGroup]) -> Iterator[list[RequestGroup]]:
     """Yields the groups in their order, in batches within the limits.
 
     A group that is too large alone is its own batch.
     """
-    batch: list[Group] = []
+    batch: list[RequestGroup] = []
     size = 0
     for group in groups:
         more = sum(map(len, _texts(group)))
@@ -67,5 +67,5 @@ def batches(groups: Sequence[Group]) -> Iterator[list[Group]]:
         yield batch
 
 
-def _texts(group: Group) -> tuple[str, ...]:
+def _texts(group: RequestGroup) -> tuple[str, ...]:
     return tuple(document.text for document in group.documents)

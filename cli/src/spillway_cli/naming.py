@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, RpcService
 from spillway.verb_names import READING_VERBS, VERBS
-from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, Resolved
+from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, ResolvedConfig
 from spillway_cli.exits import bad_input, say
 
 PROBE_SECONDS: Final = 2.0
@@ -20,7 +20,7 @@ FLAG_BY_SETTING: Final = {
 }
 
 
-def unnamed(resolved: Resolved) -> dict[str, str]:
+def unnamed(resolved: ResolvedConfig) -> dict[str, str]:
     """Returns the addresses that are only defaults, if no fleet is named: for each setting a text on how to name it."""
     if resolved.sources["fleet"] != "default":
         return {}
@@ -34,7 +34,7 @@ def _how_to_name(setting: str, file: Path) -> str:
     return f"name the fleet with {places}; in a folder where `make up` was run, {ADDRESSES_FILE} names it"
 
 
-def check_kafka_named(resolved: Resolved) -> None:
+def check_kafka_named(resolved: ResolvedConfig) -> None:
     """Refuses to create topics on a Kafka that nobody named.
 
     A fleet's id does not name a Kafka: which fleet a log belongs to is only known once its topics exist.
@@ -54,7 +54,7 @@ async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
     """Returns a text on which fleet answers at a service's default address, and whether anybody answers."""
     from spillway.rpc.probe import Identity, probe
 
-    service: Service = SERVICE_BY_SETTING[setting]
+    service: RpcService = SERVICE_BY_SETTING[setting]
     identity = Identity(config.token, config.ca, config.certificate, config.key)
     found = await probe(service, getattr(config, setting)[0], identity, PROBE_SECONDS)
     if found.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):

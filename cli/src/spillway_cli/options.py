@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from spillway_cli.config import Resolved
+    from spillway_cli.config import ResolvedConfig
 
 
 class Format(StrEnum):
@@ -53,12 +53,12 @@ class Flags:
     values: Mapping[str, Any]
     file: Path | None
 
-    def resolve(self) -> "Resolved":
+    def resolve(self) -> "ResolvedConfig":
         from spillway_cli.config import resolve
 
         return resolve(self.values, self.file)
 
 
-def config_of(context: typer.Context) -> "Resolved":
+def config_of(context: typer.Context) -> "ResolvedConfig":
     flags: Flags = context.obj
     return flags.resolve()

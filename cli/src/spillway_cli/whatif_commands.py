@@ -8,9 +8,9 @@ import typer
 
 from planner.api import exports
 from planner.core.explaining.simulating import Simulation
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.placement.recording import CODE_VERSION
-from planner.core.placement.replaying import NotReplayable, Replayed
+from planner.core.placement.replaying import NotReplayable, ReplayResult
 from planner.core.placement.replaying import replay as replay_division
 from spillway import api
 from spillway.events import DecisionRecorded
@@ -20,7 +20,7 @@ from spillway_cli.carried import read_carried
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say
 from spillway_cli.explain_commands import split_name
-from spillway_cli.grouping import Group, grouped
+from spillway_cli.grouping import RequestGroup, grouped
 from spillway_cli.manifests import place_names
 from spillway_cli.options import Format, Namespace, Output, config_of
 from spillway_cli.output import console, print_machine
@@ -82,14 +82,14 @@ def _notes(record: DecisionRecorded) -> list[str]:
     notes = []
     if record.code_version != CODE_VERSION:
         notes.append(f"decided by version {record.code_version}, divided again by {CODE_VERSION}")
-    here = set(Rules().text().split())
+    here = set(PlannerRules().text().split())
     other = [entry for entry in record.settings.split() if entry not in here]
     if other:
         notes.append(f"settings that are not this version's defaults; no division reads them: {', '.join(other)}")
     return notes
 
 
-def _replay_document(record: DecisionRecorded, found: Replayed, notes: list[str]) -> dict[str, object]:
+def _replay_document(record: DecisionRecorded, found: ReplayResult, notes: list[str]) -> dict[str, object]:
     return {
         "namespace": record.namespace,
         "name": record.name,
@@ -178,7 +178,7 @@ def simulated(
     replies: list[api.ExportReply],
     without: list[str] | tuple[()],
     nodes: list[tuple[str, str, int]],
-    groups: list[Group],
+    groups: list[RequestGroup],
     file: Path | None,
 ) -> tuple[Simulation, bool]:
     """Returns the simulation after all decisions, and whether it came to rest.

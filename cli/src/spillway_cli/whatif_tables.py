@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from planner.core.explaining.simulating import Simulation
-from planner.core.placement.replaying import Replayed
+from planner.core.placement.replaying import ReplayResult
 from spillway.api import ExportReply
 from spillway.events import DecisionRecorded
 from spillway.texts import counted
@@ -16,7 +16,7 @@ from spillway_cli.output import table, when
 COMPARED = "the division: from the situation in the record (held, policy, every room), computed again"
 
 
-def replayed(record: DecisionRecorded, found: Replayed, notes: list[str]) -> RenderableType:
+def replayed(record: DecisionRecorded, found: ReplayResult, notes: list[str]) -> RenderableType:
     title = Text(f"{record.namespace}/{record.name}", style="bold")
     title.append(f"  decision {record.generation}, {record.cause}, {when(record.at_ms)}", style="not bold")
     places = ", ".join(f"{name} {count}" for name, count in sorted(found.division.replicas.items()) if count)

@@ -50,7 +50,7 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
     """
     from spillway_cli import workloads
 
-    short = workloads.Short(name, image, replicas, cpu, memory, own_first)
+    short = workloads.ShortWorkload(name, image, replicas, cpu, memory, own_first)
     workloads.apply(context, files, short, namespace, timeout if wait else 0.0, output)
 
 

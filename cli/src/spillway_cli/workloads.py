@@ -31,7 +31,7 @@ from spillway_cli.waiting import until_gone, until_ready
 T = TypeVar("T")
 
 
-class Short(NamedTuple):
+class ShortWorkload(NamedTuple):
     """The short form of a workload, as it was given."""
 
     name: str | None
@@ -43,7 +43,12 @@ class Short(NamedTuple):
 
 
 def apply(
-    context: typer.Context, files: list[str] | None, short: Short, namespace: str | None, seconds: float, output: Format
+    context: typer.Context,
+    files: list[str] | None,
+    short: ShortWorkload,
+    namespace: str | None,
+    seconds: float,
+    output: Format,
 ) -> None:
     """Applies files or the short form. seconds: how long to wait until all is ready; 0 does not wait."""
 

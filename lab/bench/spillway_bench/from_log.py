@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.request import read_manifests
 from planner.core.requests import declaring
@@ -93,7 +93,7 @@ async def _write(bus: KafkaBus, size: FleetSize) -> None:
 
 def _workloads(size: FleetSize, epoch: int) -> Iterator[Known]:
     """Each of another shape, and whole in one cluster."""
-    state = PlannerState(Rules())
+    state = PlannerState(PlannerRules())
     for number, manifest in enumerate(manifests(size.shapes, KINDS, "known")):
         declared = declaring.declared(state, read_manifests((manifest,)), None)
         generation, count = Generation(epoch, number + 1), declared.replicas

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spillway.clusters.api import ClusterApi, Listed, Removed, Upserted
+from spillway.clusters.api import ClusterApi, ListedObjects, ObjectRemoved, ObjectUpserted
 from spillway.kubernetes.objects import NODES, Kind, Meta, Node
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_UID, virtual_node_name
 
@@ -184,14 +184,14 @@ async def _followed(api: ClusterApi, kind: Kind, note: Callable[..., None]) -> N
     async for batch in api.follow(kind):
         for change in batch:
             match change:
-                case Listed(objects):
+                case ListedObjects(objects):
                     if listed:
                         raise AssertionError(f"{api.name}: {kind.plural} were listed again: what went was not seen")
                     listed = True
                     _note_all(objects, note)
-                case Upserted(found):
+                case ObjectUpserted(found):
                     note(found, gone=False)
-                case Removed(found):
+                case ObjectRemoved(found):
                     note(found, gone=True)
 
 

@@ -16,9 +16,9 @@ from typing import TypeVar
 import numpy as np
 
 from planner.core.explaining import explanation
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, Subject
+from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.manifests.request import read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.placement import placing
@@ -74,7 +74,7 @@ class Bench:
     """A planner's state with the fleet in it, and what is needed to go on feeding it."""
 
     size: FleetSize
-    state: PlannerState = field(default_factory=lambda: PlannerState(Rules(capacity_age_max=1e9)))
+    state: PlannerState = field(default_factory=lambda: PlannerState(PlannerRules(capacity_age_max=1e9)))
     shapes: dict[str, Shape] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)
     decided: int = 0
@@ -94,7 +94,7 @@ class Bench:
         """Seconds of the division and of the reservation of what it gave."""
         declaration = read_manifests((manifest,))
         declared = declaring.declared(self.state, declaration, None)
-        subject = Subject(declared, read_template(declared.manifest, declared.namespace), None)
+        subject = PlacementSubject(declared, read_template(declared.manifest, declared.namespace), None)
         moment = self.moment()
         with uncollected():
             started = time.thread_time()

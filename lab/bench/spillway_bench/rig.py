@@ -18,7 +18,7 @@ from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kafka.topics import TopicSettings
 from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import GIB, MemberPlan
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 from spillway_local.ports import PortBook
 from spillway_local.programs import Program
 from spillway_local.stack import SIM_PORT, Addresses, Stack, StackOptions
@@ -79,7 +79,7 @@ EMPTY = empty_name()
 
 def new_stack(folder: Path, say: Say) -> Stack:
     """One node, since a cluster without any might be taken for one that is not there."""
-    empty = MemberPlan(EMPTY, "own", (NodeSpec(1, "only", 4_000, 16 * GIB),), room=8)
+    empty = MemberPlan(EMPTY, "own", (MemberNodes(1, "only", 4_000, 16 * GIB),), room=8)
     return Stack(StackOptions(folder, fleet=(empty,), outlives=False), say)
 
 

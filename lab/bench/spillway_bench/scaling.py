@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from hpa.core.heard.heard import Heard
-from hpa.core.heard.inputs import Inputs
+from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.inputs import WorkloadInputs
 from hpa.core.rules import DEFAULT_RULES
-from hpa.core.sizing.composing import Remembered
+from hpa.core.sizing.composing import SizingState
 from hpa.core.state import HpaState
 from spillway.addresses import address_of
 from spillway.bus import Outgoing, partition_of
@@ -47,15 +47,15 @@ Events = list[Event]
 class Written:
     """A record as the log has it."""
 
-    heard: Heard
+    heard: HeardRecord
     kind: str
     data: bytes
 
-    def read(self) -> Heard:
+    def read(self) -> HeardRecord:
         """As if it had come just now."""
         heard = self.heard
         event = decode(heard.topic, self.kind, self.data)
-        return Heard(heard.topic, heard.partition, heard.offset, heard.key, event)
+        return HeardRecord(heard.topic, heard.partition, heard.offset, heard.key, event)
 
 
 class Log:
@@ -68,10 +68,10 @@ class Log:
         record, address = outgoing(event), address_of(event)
         place = (address.topic.name, partition_of(address.partition_by, PARTITIONS))
         offset = self._ends[place] = self._ends.get(place, -1) + 1
-        return Written(Heard(*place, offset, address.key, event), record.kind, record.value or b"")
+        return Written(HeardRecord(*place, offset, address.key, event), record.kind, record.value or b"")
 
 
-def make_state(size: Size, log: Log, make_inputs: Callable[[], Inputs]) -> HpaState:
+def make_state(size: Size, log: Log, make_inputs: Callable[[], WorkloadInputs]) -> HpaState:
     """All workloads with their pods and policies, and the turn taken; nothing is decided yet."""
     state = HpaState(DEFAULT_RULES, lambda key: partition_of(key, PARTITIONS))
     state.read_whole()
@@ -87,7 +87,7 @@ def make_state(size: Size, log: Log, make_inputs: Callable[[], Inputs]) -> HpaSt
     return state
 
 
-def hear(state: HpaState, group: Sequence[Heard]) -> Events:
+def hear(state: HpaState, group: Sequence[HeardRecord]) -> Events:
     """What is decided on a group, as service.py has it done."""
     events: Events = []
     for heard in group:
@@ -131,7 +131,7 @@ def encoded(events: Events) -> list[Outgoing]:
     return [outgoing(event) for event in events]
 
 
-def remembered(state: HpaState) -> list[Remembered]:
+def remembered(state: HpaState) -> list[SizingState]:
     return [scaled.remembered for scaled in state.scaled.values()]
 
 
@@ -142,7 +142,7 @@ def main() -> None:
     stream = list(samples(size, NOW_MS))
     empty = memory_of(os.getpid())
     log = Log()
-    state = make_state(size, log, Inputs)
+    state = make_state(size, log, WorkloadInputs)
     records = [log.written(event) for event in stream]
     half = (size.workloads + size.records) // 2
     first, measured, again = records[: size.workloads], records[size.workloads : half], records[half:]
@@ -155,7 +155,7 @@ def main() -> None:
     whole, alone = carry_all(state, again)
     del state
     gc.collect()
-    plain = make_state(size, Log(), lambda: Inputs(clusters=WholeClusters()))
+    plain = make_state(size, Log(), lambda: WorkloadInputs(clusters=WholeClusters()))
     decide_all(plain, first)
     plain_seconds, plain_decided = decide_all(plain, measured)
     if decided != plain_decided or kept != remembered(plain):

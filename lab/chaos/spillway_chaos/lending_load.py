@@ -16,7 +16,7 @@ from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import Requirement
 from spillway.rpc.client import LendingClient
 from spillway_local.fleet_plan import GIB, MemberPlan
-from spillway_local.member_nodes import NodeSpec, NodeTaint
+from spillway_local.member_nodes import MemberNodes, NodeTaint
 
 from .ledger import Finding
 from .lending_audit import LENDABLE, OFFLINE_NAMESPACE, OWN_NAMESPACE, LendingAudit
@@ -35,13 +35,13 @@ _LOOK_SECONDS = 0.1
 def _owner(name: str) -> MemberPlan:
     """Nodes for the lanes, and some that only those use who say so."""
     taints = (NodeTaint(LENDABLE, "only"),)
-    lent = NodeSpec(NODES_LENT, f"{name}-batch", 4_000, 16 * GIB, labels={LENDABLE: "yes"}, taints=taints)
-    return MemberPlan(name, "own", (NodeSpec(8, f"{name}-node", 16_000, 64 * GIB), lent), room=0)
+    lent = MemberNodes(NODES_LENT, f"{name}-batch", 4_000, 16 * GIB, labels={LENDABLE: "yes"}, taints=taints)
+    return MemberPlan(name, "own", (MemberNodes(8, f"{name}-node", 16_000, 64 * GIB), lent), room=0)
 
 
 FLEET = (
     *(_owner(name) for name in OWNERS),
-    MemberPlan(POOL, "cloud", (NodeSpec(4, f"{POOL}-node", 16_000, 64 * GIB),), room=0),
+    MemberPlan(POOL, "cloud", (MemberNodes(4, f"{POOL}-node", 16_000, 64 * GIB),), room=0),
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spillway_local.fleet_plan import FLEET, GIB, MemberPlan
 from spillway_local.member_credentials import CredentialFiles, MemberAccess, write_kubeconfig
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 from spillway_local.ports import PortBook
 from spillway_local.stack import Stack, StackOptions
 
@@ -22,7 +22,7 @@ from .proxy import Proxy
 Say = Callable[[str], None]
 
 KUBE_FLEET = tuple(
-    MemberPlan(name, name.partition("-")[0], (NodeSpec(6, f"{name}-node", 8_000, 32 * GIB),), room=96)
+    MemberPlan(name, name.partition("-")[0], (MemberNodes(6, f"{name}-node", 8_000, 32 * GIB),), room=96)
     for name in ("own-1", "own-2", "own-3", "own-4", "cloud-1", "cloud-2")
 )
 DISK_MEGABYTES = 192

@@ -14,7 +14,7 @@ from hpa.settings import HpaSettings
 from planner.settings import PlannerSettings
 from spillway.api import ApplyRequest, JoinClusterRequest
 from spillway.local_bus import LocalBus
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, RpcService
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 from spillway_fuzz import samples
@@ -104,7 +104,7 @@ class Served:
             await server.__aexit__()
         await self._platform_entered.__aexit__(None, None, None)
 
-    def channel(self, service: Service) -> Any:
+    def channel(self, service: RpcService) -> Any:
         return self.channels[SERVICES.index(service)]
 
     def address(self) -> tuple[str, int]:
@@ -211,7 +211,7 @@ def _huge(descriptor: Any, chance: Random) -> bytes:
 # ── Calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _called(service: Service, call: Call, data: bytes) -> bool:
+def _called(service: RpcService, call: Call, data: bytes) -> bool:
     code, words = SERVED.run(_ask(service, call, data))
     SERVED.assert_alive()
     if code not in FORESEEN:
@@ -221,7 +221,7 @@ def _called(service: Service, call: Call, data: bytes) -> bool:
     return code == "OK"
 
 
-async def _ask(service: Service, call: Call, data: bytes) -> tuple[str, str]:
+async def _ask(service: RpcService, call: Call, data: bytes) -> tuple[str, str]:
     channel = SERVED.channel(service)
     try:
         if not call.streams:

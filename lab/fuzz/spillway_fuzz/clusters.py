@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from propagator.cluster.mirror import Mirror
+from propagator.cluster.mirror import ObjectMirror
 from snapshot.core.cluster_state import KINDS
 from snapshot.core.collection import Collection
 from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone
 from spillway.clusters import answers
-from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, Listed, Removed, Upserted
+from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, ListedObjects, ObjectRemoved, ObjectUpserted
 from spillway.clusters.errors import Expired
 from spillway.clusters.lists import Lists
 from spillway.clusters.watch import Reflector
@@ -138,9 +138,9 @@ def _seen(given: Answer) -> bool:
     found = _objects(kind, page)
     core.listed(kind, found, 2.0)
     for change in _changes(kind, watch):
-        if isinstance(change, Upserted):
+        if isinstance(change, ObjectUpserted):
             core.upserted(kind, (change.object,), 2.0)
-        elif isinstance(change, Removed):
+        elif isinstance(change, ObjectRemoved):
             core.removed(kind, change.object, 2.0)
     core.probe_answered(2.0, core.state.nodes.count, len(core.state.pods), 2.0)
     for record in (*said, *core.records(3.0, 2_000), *core.records(300.0, 400_000)):
@@ -175,7 +175,7 @@ def _watched(given: Answer) -> bool:
     mirror = OwnerCache("own-1", FLEET)
     kind = WATCHED_NODES if name == "Node" else WATCHED_PODS
     found = _objects(kind, page)
-    for change in (Listed(found, "1"), *_changes(kind, watch)):
+    for change in (ListedObjects(found, "1"), *_changes(kind, watch)):
         _apply_watched(mirror, kind is WATCHED_NODES, change)
     mirror.idleness.advance(2.0)
     for node in list(mirror.nodes):
@@ -188,17 +188,17 @@ def _watched(given: Answer) -> bool:
 
 def _apply_watched(mirror: OwnerCache, of_nodes: bool, change: Any) -> None:
     match change:
-        case Listed(objects):
+        case ListedObjects(objects):
             mirror.list_nodes(objects, 1.0) if of_nodes else mirror.list_pods(objects, 1.0)
-        case Upserted(one):
+        case ObjectUpserted(one):
             mirror.put_node(one, 1.0) if of_nodes else mirror.put_pod(one, 1.0)
-        case Removed(one):
+        case ObjectRemoved(one):
             mirror.drop_node(one.metadata.name) if of_nodes else mirror.drop_pod(one, 1.0)
 
 
 def _mirrored(given: Answer) -> bool:
     name, page, watch = given
-    kind, mirror = KIND_OF[name], Mirror("own-1")
+    kind, mirror = KIND_OF[name], ObjectMirror("own-1")
     found = _objects(kind, page)
     if kind in WORKLOADS:
         mirror.list_workloads(name, found)
@@ -206,13 +206,13 @@ def _mirrored(given: Answer) -> bool:
         mirror.list_dependencies(name, found)
     for change in _changes(kind, watch):
         match change, kind in WORKLOADS:
-            case Upserted(one), True:
+            case ObjectUpserted(one), True:
                 mirror.upsert_workload(one)
-            case Removed(one), True:
+            case ObjectRemoved(one), True:
                 mirror.remove_workload(one)
-            case Upserted(one), False:
+            case ObjectUpserted(one), False:
                 mirror.upsert_dependency(name, one)
-            case Removed(one), False:
+            case ObjectRemoved(one), False:
                 mirror.remove_dependency(name, one)
     for target in mirror.targets():
         mirror.newest(target)

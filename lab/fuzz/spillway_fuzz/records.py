@@ -6,13 +6,12 @@ from typing import Any, Final
 
 import zstandard
 
-from hpa.core.stored import Unreadable as UnreadableState
-from hpa.core.stored import read_stored
+from hpa.core.stored import UnreadableState, read_stored
 from planner.core.placement.replaying import NotReplayable, read_division
 from planner.core.placement.replaying import replay as replay_division
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of
 from spillway.columns import columns_of, rows_of
-from spillway.dead_letters import Reading, Stored, outgoing
+from spillway.dead_letters import LetterReading, StoredRecord, outgoing
 from spillway.events import (
     CapacityChanged,
     CapacityReported,
@@ -26,7 +25,7 @@ from spillway.events_lending import LendingDeclared
 from spillway.model import Generation
 from spillway.packed import NotPacked, pack, unpack
 from spillway.v1 import events_pb2
-from spillway.wire import TYPE_PREFIX, Unreadable, decode, event_type, unpack_columns
+from spillway.wire import TYPE_PREFIX, UnreadableMessage, decode, event_type, unpack_columns
 from spillway_fuzz.mutation import mutated_bytes, mutated_message, random_bytes
 from spillway_fuzz.target import Input, Target, refusing
 from spillway_fuzz.values import divisions, packed_columns, stored_states, written
@@ -50,7 +49,7 @@ def targets() -> list[Target]:
     return [
         *records,
         Target("tombstones", _tombstone, _read, share=15),
-        Target("columns", _columns, refusing(_read_columns, Unreadable), share=50),
+        Target("columns", _columns, refusing(_read_columns, UnreadableMessage), share=50),
         Target("packed text", _packed, refusing(unpack, NotPacked), share=60),
         Target("hpa's stored state", _stored, refusing(read_stored, UnreadableState), share=70),
         Target("recorded division", _division, refusing(_replay, NotReplayable), share=15),
@@ -98,7 +97,7 @@ def _key_of(topic: str, name: str, value: bytes) -> bytes:
     """Under which it would be believed; empty where it is unreadable."""
     try:
         return address_of(decode(topic, name, value)).key.encode()
-    except (Unreadable, KeyError, UnicodeEncodeError):
+    except (UnreadableMessage, KeyError, UnicodeEncodeError):
         return b""
 
 
@@ -112,9 +111,9 @@ def _tombstone(chance: Random) -> Input:
 def _read(given: Input) -> bool:
     """As every reader does; what is set aside can be written as a dead letter."""
     topic, key, name, fleet, value = given
-    reading = Reading(FLEET, "fuzz", 10)
+    reading = LetterReading(FLEET, "fuzz", 10)
     headers = (("fleet", fleet), ("ce_type", name))
-    found = reading.read([Stored(topic, 0, 7, key, value, headers)], 0.0)
+    found = reading.read([StoredRecord(topic, 0, 7, key, value, headers)], 0.0)
     for letter in reading.pending:
         outgoing(letter)
     return bool(found)

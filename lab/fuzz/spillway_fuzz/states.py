@@ -6,21 +6,20 @@ from random import Random
 from typing import Any, Final
 
 from descheduler.core.state import DeschedulerState
-from descheduler.log import Intake as DeschedulerIntake
+from descheduler.log import LendingIntake as DeschedulerIntake
 from descheduler.settings import DeschedulerSettings
 from hpa.core.scaled import BadPolicy
 from hpa.core.state import HpaState
-from hpa.core.stored import Unreadable as UnreadableState
-from hpa.log import Intake as HpaIntake
+from hpa.core.stored import UnreadableState
+from hpa.log import ScalingIntake as HpaIntake
 from hpa.settings import HpaSettings
 from planner.api.exports import export
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
-from planner.log.intake import Intake as PlannerIntake
-from planner.log.intake import changed_keys
-from propagator.core.desired import Desired
-from propagator.core.desired import Target as Place
+from planner.log.intake import PlannerIntake, changed_keys
+from propagator.core.desired import DesiredState
+from propagator.core.desired import PartTarget as Place
 from propagator.service import Propagator
 from propagator.settings import PropagatorSettings
 from snapshot.core.log_book import address_of_key
@@ -42,17 +41,17 @@ from spillway.addresses import FLEET as FLEET_TOPIC
 from spillway.bus import Record
 from spillway.clusters.api import ClusterUnreachable
 from spillway.columns import columns_of
-from spillway.dead_letters import Reading, Stored, dead_letter, outgoing
+from spillway.dead_letters import LetterReading, StoredRecord, dead_letter, outgoing
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, Event
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation, NodeRow
-from spillway.wire import Unreadable, event_type, pack_columns
+from spillway.wire import UnreadableMessage, event_type, pack_columns
 from spillway_fuzz.mutation import mutated_bytes
 from spillway_fuzz.records import FLEET
 from spillway_fuzz.target import Input, Target
 from spillway_fuzz.values import CLUSTERS as NAMES
 from spillway_fuzz.values import written
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 
 Stream = tuple[tuple[str, str, str, bytes | None], ...]
 """A sequence of records: (topic, key, ce_type, value)."""
@@ -86,9 +85,9 @@ def _one(topic: str, chance: Random) -> tuple[str, str, str, bytes | None]:
 
 def _records(given: Stream) -> list[Record]:
     """Returns the records as a feed does, without unreadable ones."""
-    reading = Reading(FLEET, "fuzz", 10_000)
+    reading = LetterReading(FLEET, "fuzz", 10_000)
     stored = [
-        Stored(topic, 0, number + 100, key.encode(errors="replace"), value, _headers(kind))
+        StoredRecord(topic, 0, number + 100, key.encode(errors="replace"), value, _headers(kind))
         for number, (topic, key, kind, value) in enumerate(given)
     ]
     return list(reading.read(stored, 0.0))
@@ -146,11 +145,11 @@ def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exce
 
 def _planner(given: Stream) -> bool:
     """Takes records into a planner's state, then exports the state, which reads all of it."""
-    intake = PlannerIntake(PlannerState(Rules()), lambda: NOW, lambda records, offsets: None)
+    intake = PlannerIntake(PlannerState(PlannerRules()), lambda: NOW, lambda records, offsets: None)
     intake.caught_up_at = NOW
     _taken(intake, BEFORE, True)
     records = _records(given)
-    fit = _taken(intake, records, True, BadDeclaration, Unreadable)
+    fit = _taken(intake, records, True, BadDeclaration, UnreadableMessage)
     state = intake.state
     changed_keys(records)
     state.ages_ms(NOW)
@@ -188,7 +187,7 @@ def _hpa(given: Stream) -> bool:
 def _descheduler(given: Stream) -> bool:
     intake = DeschedulerIntake(DeschedulerState(DeschedulerSettings().rules()))
     _taken(intake, BEFORE, True)
-    return _taken(intake, _records(given), True, Unreadable) > 0
+    return _taken(intake, _records(given), True, UnreadableMessage) > 0
 
 
 def _no_cluster(joined: ClusterJoined) -> Any:
@@ -206,7 +205,7 @@ def _propagator(given: Stream) -> bool:
 
 def _propagator_wants(given: Stream) -> bool:
     """Reads all records, then asks for the wanted state of each place."""
-    desired, records = Desired(), _records(given)
+    desired, records = DesiredState(), _records(given)
     for record in records:
         desired.apply(record.topic, record.key, record.event)
     for cluster in NAMES:
@@ -235,7 +234,7 @@ def _snapshot(given: Stream) -> bool:
 
 
 def _bridge(given: Stream) -> bool:
-    state, records = LogState(), _records(given)
+    state, records = LendingLogState(), _records(given)
     for record in records:
         state.forget(record.topic, record.key) if record.event is None else state.apply(record.event)
     for cluster in (*NAMES, *state.loans):

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from hpa.core.stored import NOTHING_STORED, stored_bytes
-from spillway.addresses import EVENTS_BY_TOPIC, Address, address_of
+from spillway.addresses import EVENTS_BY_TOPIC, RecordAddress, address_of
 from spillway.columns import columns_of
 from spillway.events import Event
 from spillway.model import Generation, HostPort, NodeRow, PodTable, Taint
@@ -63,7 +63,7 @@ def event_of(kind: type, chance: Random) -> Event:
     return typing.cast(Event, _made(kind, "", chance, 0))
 
 
-def written(kind: type, chance: Random) -> tuple[Event, bytes, Address]:
+def written(kind: type, chance: Random) -> tuple[Event, bytes, RecordAddress]:
     """An event that can be written, its bytes, and where it belongs."""
     for _ in range(50):
         event = event_of(kind, chance)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.core.feasibility.admitted import with_overhead
-from planner.core.feasibility.promises import Promises as PlannersPromises
+from planner.core.feasibility.promises import ClusterReservations as PlannersPromises
 from planner.core.feasibility.reservation import Reservation
 from spillway.api import RequestError
 from spillway.kubernetes.objects import Manifest

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from snapshot.core.cluster_state import Changes, ClusterState
-from snapshot.core.waiting_groups import Group
+from snapshot.core.cluster_state import ClusterState, StateChanges
+from snapshot.core.waiting_groups import WaitingGroup
 from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import DEPLOYMENTS, NODES, PODS, REPLICASETS, Deployment, Manifest
 from spillway.model import Generation
@@ -42,8 +42,8 @@ class Shown:
 class Report:
     """The state of a cluster at one instant, as its collector and its propagator report it."""
 
-    changes: Changes
-    groups: dict[str, Group] | None
+    changes: StateChanges
+    groups: dict[str, WaitingGroup] | None
     shown: tuple[Shown, ...]
     age_seconds: float
 
@@ -51,7 +51,7 @@ class Report:
 class Listener(Protocol):
     """Receives the reports of the clusters."""
 
-    async def begin(self, cluster: Cluster, whole: Changes) -> None: ...
+    async def begin(self, cluster: Cluster, whole: StateChanges) -> None: ...
 
     async def hear(self, cluster: str, report: Report) -> None: ...
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from snapshot.core.cluster_state import Changes
+from snapshot.core.cluster_state import StateChanges
 from spillway.columns import columns_of
 from spillway.feasibility.fit import fit
 from spillway.feasibility.nodes import ClusterNodes
@@ -37,7 +37,7 @@ class View:
     rows: dict[str, NodeRow] = field(default_factory=dict)
     nodes: ClusterNodes = field(default_factory=ClusterNodes)
 
-    def take(self, changes: Changes) -> None:
+    def take(self, changes: StateChanges) -> None:
         self.rows.update((row.name, row) for row in changes.rows)
         self.nodes.upsert(columns_of(changes.rows), 0)
 
@@ -71,7 +71,7 @@ class Naive:
     async def start(self) -> None:
         self._retrying = asyncio.create_task(self._retry())
 
-    async def begin(self, cluster: Cluster, whole: Changes) -> None:
+    async def begin(self, cluster: Cluster, whole: StateChanges) -> None:
         self._tiers[cluster.name] = cluster.tier
         self._views[cluster.name] = View()
         self._views[cluster.name].take(whole)

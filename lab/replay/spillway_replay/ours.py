@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from planner.service import Clocks, Planner
+from planner.service import Planner, PlannerClocks
 from planner.settings import PlannerSettings
-from snapshot.core.cluster_state import Changes
+from snapshot.core.cluster_state import StateChanges
 from snapshot.core.pending import Pending
-from snapshot.core.stream import Sign, Stream
+from snapshot.core.stream import ClusterSign, Stream
 from snapshot.settings import SnapshotSettings
 from spillway import api
 from spillway.addresses import DECISIONS, PLACEMENTS
@@ -118,7 +118,7 @@ class Ours:
 
     def _made(self, owner: str, context: Any) -> Life:
         bus = LocalBus(self.broker, FLEET, "spillway/planner-1")
-        clocks = Clocks(self.loop.time, lambda: round(self.loop.time() * 1000))
+        clocks = PlannerClocks(self.loop.time, lambda: round(self.loop.time() * 1000))
         planner = Planner(bus, self.store, PlannerSettings(), "planner-1@planner-1", clocks)
         return Life(owner, context, bus, planner, asyncio.ensure_future(planner.run(asyncio.Event())))
 
@@ -234,7 +234,7 @@ class Ours:
 
     # ── What is heard of the members ────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, cluster: Cluster, whole: Changes) -> None:
+    async def begin(self, cluster: Cluster, whole: StateChanges) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         await bus.publish(ClusterJoined(cluster.name, cluster.name, "", cluster.tier, "", "", (), ()))
         records = Records(
@@ -250,7 +250,7 @@ class Ours:
     async def hear(self, cluster: str, report: Report) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         records = self._records[cluster]
-        sign = Sign(round(report.age_seconds * 1000), NO_TROUBLE)
+        sign = ClusterSign(round(report.age_seconds * 1000), NO_TROUBLE)
         events: list[Any] = list(records.stream.changes(report.changes, sign))
         if not any(isinstance(event, CapacityChanged) and event.index == 0 for event in events):
             events.append(records.stream.heartbeat(sign))

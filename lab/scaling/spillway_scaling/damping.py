@@ -11,22 +11,22 @@ from random import Random
 
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.deciding import Scale
-from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Observed, ScalingState, evaluate
-from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.deciding import ScaleTargetSize
+from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, ObservedMetrics, ScalingState, evaluate
+from hpa.core.kubernetes.pods import CountedPod, PodContainer, PodKey, PodsSeen, Sample
 from hpa.core.kubernetes.policy import (
     DEFAULT_SETTINGS,
     DOWNSCALE_STABILIZATION_MS,
     RESOURCE,
     UTILIZATION,
     Autoscaler,
+    ControllerSettings,
     Metric,
-    Settings,
-    Target,
+    TargetValue,
     completed,
 )
 from hpa.core.kubernetes.proposals import PodReading
-from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.draining import DrainTarget, ServiceRate
 from hpa.core.own.headroom import HeadroomShare, headroom_replicas
 
 from .arrivals import Load
@@ -37,8 +37,8 @@ STEP_MS = 15_000
 """Between two decisions; as long as each sample's window."""
 REQUEST_MILLI = 1000
 TARGET_PERCENT = 60
-CPU_USE = Metric(RESOURCE, "cpu", Target(UTILIZATION, TARGET_PERCENT))
-TEMPLATE = (Container("app", {"cpu": REQUEST_MILLI}),)
+CPU_USE = Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, TARGET_PERCENT))
+TEMPLATE = (PodContainer("app", {"cpu": REQUEST_MILLI}),)
 MOVES_UNTIL = 60
 """Steps of 15 s. Capacity is constant, so moves come to an end."""
 RESTS_AFTER = MOVES_UNTIL + 30
@@ -53,7 +53,7 @@ class Damping:
     tolerance: float = DEFAULT_SETTINGS.tolerance
     mode: str = EVENT
 
-    def settings(self) -> Settings:
+    def settings(self) -> ControllerSettings:
         return replace(DEFAULT_SETTINGS, downscale_stabilization_ms=self.window_ms, tolerance=self.tolerance)
 
 
@@ -93,7 +93,7 @@ class Fleet:
         self.moves_until = moves_until
         self._chance = chance
         self._number = 0
-        self.pods: dict[PodKey, Pod] = {}
+        self.pods: dict[PodKey, CountedPod] = {}
         self._moved: list[tuple[int, PodKey]] = []
 
     def follow(self, replicas: int, step: int) -> None:
@@ -116,7 +116,7 @@ class Fleet:
     def _start(self) -> None:
         self._number += 1
         key = PodKey(f"cluster-{self._number % 3}", "shop", f"p-{self._number}")
-        self.pods[key] = Pod(phase="Pending", containers=TEMPLATE)
+        self.pods[key] = CountedPod(phase="Pending", containers=TEMPLATE)
 
     def _place(self, step: int) -> None:
         running = sum(1 for pod in self.pods.values() if pod.phase == "Running")
@@ -161,8 +161,10 @@ def next_size(
 ) -> tuple[int, ScalingState]:
     """What the autoscaler makes of a size, of what it sees of the fleet at a step."""
     now_ms = step * STEP_MS
-    observed = Observed(
-        Scale(size, min(size, len(fleet.pods))), PodsSeen(dict(fleet.pods)), (PodReading(fleet.samples(now_ms)),)
+    observed = ObservedMetrics(
+        ScaleTargetSize(size, min(size, len(fleet.pods))),
+        PodsSeen(dict(fleet.pods)),
+        (PodReading(fleet.samples(now_ms)),),
     )
     found = evaluate(policy, observed, state, damping.settings(), now_ms, damping.mode)
     return size if found.decision.replicas is None else found.decision.replicas, found.state
@@ -174,7 +176,7 @@ def last_change_of_queue(work: float, seed: int, seconds: int = 3600) -> int:
     load = Load("constant", seconds, lambda _: work)
     each = round(work * truth.rate / truth.partitions)
     queue, last = Queue(truth, Random(seed)), 0
-    scaler = ByDrainTime(Service(60.0, truth.start_s, truth.rebalance_s), DrainTarget(120.0), phase_s=seed % 5)
+    scaler = ByDrainTime(ServiceRate(60.0, truth.start_s, truth.rebalance_s), DrainTarget(120.0), phase_s=seed % 5)
     for second in range(load.seconds):
         queue.step([each] * truth.partitions)
         before = queue.changes

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
-from hpa.core.kubernetes.replicas import Scene, by_utilization
+from hpa.core.kubernetes.pods import CountedPod, PodContainer, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.replicas import ReplicaContext, by_utilization
 from hpa.core.kubernetes.totals import MetricRule, NoUsableMetrics, totals_of
 from hpa.core.kubernetes.usage import NoMatchingMetrics
 
@@ -22,8 +22,8 @@ REQUEST_MILLI, TARGET_PERCENT = 1000, 60
 RULE = MetricRule("cpu", target_percent=TARGET_PERCENT)
 STEP_MS = 15_000
 STARTED_MS = -10_000_000
-TEMPLATE = (Container("app", {"cpu": REQUEST_MILLI}),)
-RUNNING = Pod(started_ms=STARTED_MS, ready="true", ready_changed_ms=STARTED_MS, containers=TEMPLATE)
+TEMPLATE = (PodContainer("app", {"cpu": REQUEST_MILLI}),)
+RUNNING = CountedPod(started_ms=STARTED_MS, ready="true", ready_changed_ms=STARTED_MS, containers=TEMPLATE)
 TOLERANCE = 0.1
 WAYS, WHEN = ("ours", "karmada"), ("all clusters", "one lost")
 
@@ -128,7 +128,7 @@ def _send(
 
 
 def _asked(seen: PodsSeen, samples: dict[PodKey, Sample], current: int, now_ms: int) -> int:
-    scene = Scene(current, current, seen, now_ms=now_ms)
+    scene = ReplicaContext(current, current, seen, now_ms=now_ms)
     try:
         return by_utilization(scene, totals_of(seen, samples, RULE, scene.readiness, now_ms), TARGET_PERCENT).replicas
     except (NoUsableMetrics, NoMatchingMetrics):

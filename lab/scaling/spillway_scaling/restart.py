@@ -14,7 +14,7 @@ from typing import Any
 
 from world import KAFKA, START_MS, World, backlog, cpu_at, declared, external, hpa, load, own, pods, scaled_object
 
-from hpa.core.heard.heard import FORGETTING, Heard
+from hpa.core.heard.heard import FORGETTING, HeardRecord
 from spillway.addresses import Tombstone, address_of
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScaleStateChanged
@@ -36,11 +36,11 @@ class Compacted(World):
 
     offsets: Counter[str] = field(default_factory=Counter)
 
-    def _append(self, event: Event | Tombstone) -> Heard:
+    def _append(self, event: Event | Tombstone) -> HeardRecord:
         address = event.address if isinstance(event, Tombstone) else address_of(event)
         topic = address.topic.name
         made = None if isinstance(event, Tombstone) else event
-        record = Heard(topic, 0, self.offsets[topic], address.key, made)
+        record = HeardRecord(topic, 0, self.offsets[topic], address.key, made)
         self.offsets[topic] += 1
         if topic not in FORGETTING:
             self.log = [one for one in self.log if (one.topic, one.key) != (topic, address.key)]

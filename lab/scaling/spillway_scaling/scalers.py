@@ -7,10 +7,17 @@ each sync, while polls decide on zero alone.
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpa.core.keda.executor import Activation, Polled, executed
+from hpa.core.keda.executor import Activation, PolledTriggers, executed
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
-from hpa.core.kubernetes.deciding import Scale
-from hpa.core.kubernetes.evaluating import CONTROLLER, NOTHING_DECIDED, SYNC_PERIOD_MS, Observed, ScalingState, evaluate
+from hpa.core.kubernetes.deciding import ScaleTargetSize
+from hpa.core.kubernetes.evaluating import (
+    CONTROLLER,
+    NOTHING_DECIDED,
+    SYNC_PERIOD_MS,
+    ObservedMetrics,
+    ScalingState,
+    evaluate,
+)
 from hpa.core.kubernetes.pods import PodsSeen
 from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
@@ -19,21 +26,21 @@ from hpa.core.kubernetes.policy import (
     EXTERNAL,
     Autoscaler,
     Behavior,
+    ControllerSettings,
     Metric,
     ScalingPolicy,
     ScalingRules,
-    Settings,
-    Target,
+    TargetValue,
 )
 from hpa.core.kubernetes.proposals import SeriesReading
-from hpa.core.own.draining import DrainTarget, Service
-from hpa.core.own.queue_state import NOTHING_SEEN, QueueState, Seen, decided, learned
+from hpa.core.own.draining import DrainTarget, ServiceRate
+from hpa.core.own.queue_state import NOTHING_SEEN, QueueObservation, QueueState, decided, learned
 
 from .queue import Queue
 
 TOPIC = "work"
 NO_PODS = PodsSeen({})
-CONTROLLER_SETTINGS = Settings(scale_to_zero=False)
+CONTROLLER_SETTINGS = ControllerSettings(scale_to_zero=False)
 
 
 class Scaler(Protocol):
@@ -45,7 +52,7 @@ class Scaler(Protocol):
 class ByDrainTime:
     """service: as a person guessed it; its rate is learned from then on. every_s: how often offsets are read."""
 
-    service: Service
+    service: ServiceRate
     target: DrainTarget
     every_s: int = 5
     phase_s: int = 0
@@ -54,7 +61,7 @@ class ByDrainTime:
     def act(self, queue: Queue) -> None:
         if (queue.now_s + self.phase_s) % self.every_s:
             return
-        seen = Seen(queue.now_s * 1000, queue.offsets(), queue.replicas, queue.reading)
+        seen = QueueObservation(queue.now_s * 1000, queue.offsets(), queue.replicas, queue.reading)
         self.state = learned(self.state, seen)
         wish, self.state = decided(self.state, self.service, self.target, (0, queue.truth.partitions))
         queue.scale(wish.replicas)
@@ -90,7 +97,7 @@ class ByLag:
         self.way = way
         self.phase_s = phase_s
         self.trigger = KafkaTrigger("group", topic=TOPIC, lag_threshold=threshold)
-        metric = Metric(EXTERNAL, "lag", Target(AVERAGE_VALUE, threshold * 1000))
+        metric = Metric(EXTERNAL, "lag", TargetValue(AVERAGE_VALUE, threshold * 1000))
         self.policy = Autoscaler(partitions, (metric,), 1, way.behavior)
         self.activation = Activation(cooldown_ms=way.cooldown_s * 1000)
         self.state: ScalingState = NOTHING_DECIDED
@@ -106,7 +113,7 @@ class ByLag:
     def _poll(self, queue: Queue) -> None:
         lag = group_lag(self.trigger, _rows(queue), {})
         now_ms = queue.now_s * 1000
-        polled = Polled(lag.active, False, queue.replicas, 0, self.last_active_ms)
+        polled = PolledTriggers(lag.active, False, queue.replicas, 0, self.last_active_ms)
         outcome = executed(self.activation, polled, now_ms)
         if outcome.renewed:
             self.last_active_ms = now_ms
@@ -115,8 +122,8 @@ class ByLag:
 
     def _sync(self, queue: Queue) -> None:
         lag = group_lag(self.trigger, _rows(queue), {})
-        scale = Scale(queue.replicas, queue.replicas)
-        observed = Observed(scale, NO_PODS, (SeriesReading((lag.metric_milli,)),))
+        scale = ScaleTargetSize(queue.replicas, queue.replicas)
+        observed = ObservedMetrics(scale, NO_PODS, (SeriesReading((lag.metric_milli,)),))
         now_ms = queue.now_s * 1000
         found = evaluate(self.policy, observed, self.state, CONTROLLER_SETTINGS, now_ms, CONTROLLER)
         self.state = found.state

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from random import Random
 
-from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.draining import DrainTarget, ServiceRate
 
 from .arrivals import Load, arrivals
 from .queue import Consumers, Queue
@@ -35,7 +35,7 @@ class Outcome:
 def ours(scene: Scene, aim: float, margin: float, seed: int, *, alternates: bool = False) -> ByDrainTime:
     """aim: the target that it is given, as a share of what it is judged by."""
     truth = scene.truth
-    service = Service(truth.rate * scene.guess, truth.start_s, truth.rebalance_s)
+    service = ServiceRate(truth.rate * scene.guess, truth.start_s, truth.rebalance_s)
     return ByDrainTime(service, DrainTarget(scene.within_s * aim, margin, alternates), phase_s=seed % 5)
 
 

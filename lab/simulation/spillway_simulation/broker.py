@@ -7,7 +7,7 @@ from random import Random
 
 from spillway.addresses import TOPICS
 from spillway.bus import BusUnavailable, Outgoing, Position
-from spillway.dead_letters import Stored
+from spillway.dead_letters import StoredRecord
 from spillway.local_bus import LocalBroker, LocalSettings
 from spillway_simulation.loop import OWNER
 
@@ -63,7 +63,7 @@ class SimBroker(LocalBroker):
 
     def since(
         self, topic: str, partition: int, offset: int, count: int, *lag_seconds: float
-    ) -> tuple[list[Stored], int]:
+    ) -> tuple[list[StoredRecord], int]:
         if not (self._late or self._again):
             return super().since(topic, partition, offset, count, *lag_seconds)
         reader = OWNER.get()
@@ -77,8 +77,8 @@ class SimBroker(LocalBroker):
             stored = self._before(topic, partition, offset) + stored
         return stored, position
 
-    def _before(self, topic: str, partition: int, offset: int) -> list[Stored]:
+    def _before(self, topic: str, partition: int, offset: int) -> list[StoredRecord]:
         records = self._logs[topic][partition].records
         end = bisect_left(records, offset, key=lambda record: record.offset)
         first = max(0, end - self._random.randint(1, 8))
-        return [Stored(topic, partition, r.offset, r.key, r.value, r.headers) for r in records[first:end]]
+        return [StoredRecord(topic, partition, r.offset, r.key, r.value, r.headers) for r in records[first:end]]

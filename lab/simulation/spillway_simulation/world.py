@@ -12,7 +12,7 @@ import propagator.settings
 import snapshot.settings
 import vk_bridge.settings
 from descheduler.settings import DeschedulerSettings
-from hpa.service import Asking, Hpa
+from hpa.service import CollectingOptions, Hpa
 from hpa.settings import HpaSettings
 from planner.service import Planner
 from planner.settings import PlannerSettings
@@ -23,7 +23,7 @@ from spillway.bus import Outgoing, Position
 from spillway.clusters.api import ClusterApi, ClusterApiSettings, ClusterUnreachable
 from spillway.events import ClusterJoined
 from spillway.store import MemoryStore
-from spillway_local.in_process import InProcess, Running
+from spillway_local.in_process import InProcess, RunningService
 from spillway_simulation import members
 from spillway_simulation.broker import SimBroker
 from spillway_simulation.brownfield import NAMESPACE, TAKES_OVER, look_of, plant
@@ -96,9 +96,9 @@ class SimulatedPlatform(InProcess):
     network: Network
     seed: int
 
-    def asking(self, name: str) -> Asking:
-        """Returns an Asking that asks the same questions at the same instants in each run of this seed."""
-        return Asking(random=Random(f"{self.seed}/asking/{name}"))
+    def asking(self, name: str) -> CollectingOptions:
+        """Returns a CollectingOptions that asks the same questions at the same instants in each run of this seed."""
+        return CollectingOptions(random=Random(f"{self.seed}/asking/{name}"))
 
     def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
         member = self.members.get(joined.credential)
@@ -116,7 +116,7 @@ class Process:
     name: str
     owner: str
     context: Context
-    running: Running
+    running: RunningService
     is_over: bool = False
     frozen: int = 0
     hear: Callable[[], None] | None = None

@@ -93,7 +93,7 @@ def division_step(given: Json) -> Json:
 def assignment(given: Json) -> Json:
     """The whole step where clusters without replicas are dropped, the strategy's own function where they are not."""
     rules, existing = rules_of(given), pairs(given.get("existing"))
-    task = karmada.Task(
+    task = karmada.AssignmentTask(
         given["strategy"], given["target_replicas"], given.get("uid", ""), given.get("mode") == "fresh", rules
     )
     candidates = [candidate_of(entry) for entry in given["clusters"]]
@@ -121,17 +121,17 @@ def rules_of(given: Json) -> tuple[karmada.WeightRule, ...] | None:
     )
 
 
-def candidate_of(entry: str | Json) -> karmada.Candidate:
+def candidate_of(entry: str | Json) -> karmada.CandidateCluster:
     if isinstance(entry, str):
-        return karmada.Candidate(entry, 0, 0)
-    return karmada.Candidate(
+        return karmada.CandidateCluster(entry, 0, 0)
+    return karmada.CandidateCluster(
         entry["cluster"], entry["capacity"], entry.get("capacity_with_existing", 0), entry.get("tier", 0)
     )
 
 
-def place_of(entry: Json, existing: dict[str, int] | None = None) -> selection.Place:
+def place_of(entry: Json, existing: dict[str, int] | None = None) -> selection.FeasibleCluster:
     capacity = entry.get("capacity", 0) + (existing or {}).get(entry["cluster"], 0)
-    return selection.Place(
+    return selection.FeasibleCluster(
         entry["cluster"],
         entry.get("capacity_with_existing", capacity),
         entry.get("score", 0),
@@ -142,17 +142,20 @@ def place_of(entry: Json, existing: dict[str, int] | None = None) -> selection.P
     )
 
 
-def spreads_of(given: Json) -> tuple[selection.Spread, ...]:
+def spreads_of(given: Json) -> tuple[selection.SelectionSpread, ...]:
     return tuple(
-        selection.Spread(entry["by"], entry["min_groups"], entry["max_groups"]) for entry in given.get("spread") or ()
+        selection.SelectionSpread(entry["by"], entry["min_groups"], entry["max_groups"])
+        for entry in given.get("spread") or ()
     )
 
 
-def request_of(given: Json) -> selection.Request:
-    return selection.Request(given.get("strategy", "divided"), given.get("target_replicas", 0), spreads_of(given))
+def request_of(given: Json) -> selection.SelectionRequest:
+    return selection.SelectionRequest(
+        given.get("strategy", "divided"), given.get("target_replicas", 0), spreads_of(given)
+    )
 
 
-def selected(select: Callable[[], list[selection.Place]]) -> Json:
+def selected(select: Callable[[], list[selection.FeasibleCluster]]) -> Json:
     try:
         return {"outcome": "selected", "selected": [place.cluster for place in select()]}
     except selection.NotSelectable:
@@ -165,14 +168,14 @@ def select_best(given: Json) -> Json:
 
 def select_by_region(given: Json) -> Json:
     regions = [
-        selection.Group(entry["region"], tuple(place_of(place) for place in entry["clusters"]), entry["score"])
+        selection.ClusterGroup(entry["region"], tuple(place_of(place) for place in entry["clusters"]), entry["score"])
         for entry in given["regions"]
     ]
     return selected(lambda: selection.select_by_region(request_of(given), regions))
 
 
 def select_groups(given: Json) -> Json:
-    sizes = [selection.Size(entry["group"], entry["cluster_count"], entry["score"]) for entry in given["groups"]]
+    sizes = [selection.RegionSize(entry["group"], entry["cluster_count"], entry["score"]) for entry in given["groups"]]
     return {"selected": selection.select_groups(sizes, given["min_groups"], given["max_groups"], given["min_clusters"])}
 
 
@@ -226,14 +229,14 @@ def spread_exists(given: Json) -> Json:
 # ── KubeAdmiral ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wish_of(given: Json, call: Json, mode: Json) -> kubeadmiral.Wish:
+def wish_of(given: Json, call: Json, mode: Json) -> kubeadmiral.PlanInput:
     preferences = {
-        name: kubeadmiral.Preference(
+        name: kubeadmiral.ClusterPreference(
             entry["weight"], entry["min"], kubeadmiral.UNBOUNDED if entry["max"] is None else entry["max"]
         )
         for name, entry in given["preferences"].items()
     }
-    return kubeadmiral.Wish(
+    return kubeadmiral.PlanInput(
         replicas=given["target_replicas"],
         clusters=given["clusters"],
         preferences=preferences,
@@ -276,9 +279,9 @@ def planned_in_rounds(given: Json) -> Json:
     return found | {"rounds": rounds}
 
 
-def fleet_of(given: Json) -> rollout.Fleet:
+def fleet_of(given: Json) -> rollout.RolloutFleet:
     targets = [
-        rollout.Target(
+        rollout.RolloutTarget(
             cluster=entry["cluster"],
             desired=entry["desired_replicas"],
             replicas=entry["replicas"],
@@ -294,7 +297,7 @@ def fleet_of(given: Json) -> rollout.Fleet:
         )
         for entry in given["clusters"]
     ]
-    return rollout.Fleet(given["max_surge"], given["max_unavailable"], given["target_replicas"], targets)
+    return rollout.RolloutFleet(given["max_surge"], given["max_unavailable"], given["target_replicas"], targets)
 
 
 def rolled_out(given: Json) -> Json:

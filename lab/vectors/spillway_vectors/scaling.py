@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hpa.core.kubernetes import behavior, history, pods, policy, replicas, totals, usage
-from hpa.core.kubernetes.pods import NEVER_MS, Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.pods import NEVER_MS, CountedPod, PodContainer, PodKey, PodsSeen, Sample
 
 ROOT = Path(__file__).parents[3]
 FOLDER = next((found for parent in ROOT.parents if (found := parent / "shared" / "vectors" / "hpa").is_dir()), None)
@@ -37,13 +37,13 @@ def key(name: str) -> PodKey:
     return PodKey(CLUSTER, NAMESPACE, name)
 
 
-def pods_of(entries: list[Json]) -> dict[PodKey, Pod]:
+def pods_of(entries: list[Json]) -> dict[PodKey, CountedPod]:
     return {key(entry["name"]): pod_of(entry) for entry in entries}
 
 
-def pod_of(entry: Json) -> Pod:
+def pod_of(entry: Json) -> CountedPod:
     changed_s = entry["ready_changed_s"]
-    return Pod(
+    return CountedPod(
         phase=entry["phase"],
         deleting=entry["deleting"],
         started_ms=None if entry["start_s"] is None else ms(entry["start_s"]),
@@ -55,8 +55,8 @@ def pod_of(entry: Json) -> Pod:
     )
 
 
-def containers(entries: list[Json]) -> tuple[Container, ...]:
-    return tuple(Container(one["name"], one["requests_milli"], one.get("restartable", False)) for one in entries)
+def containers(entries: list[Json]) -> tuple[PodContainer, ...]:
+    return tuple(PodContainer(one["name"], one["requests_milli"], one.get("restartable", False)) for one in entries)
 
 
 def samples_of(entries: list[Json]) -> dict[PodKey, Sample]:
@@ -98,7 +98,7 @@ def calculated(given: Json) -> Json:
 
 
 def proposed(given: Json, kind: str) -> replicas.Proposal:
-    scene = replicas.Scene(
+    scene = replicas.ReplicaContext(
         current=given["current_replicas"],
         status=given["current_replicas"],
         seen=PodsSeen(pods_of(given["pods"])),
@@ -197,7 +197,7 @@ def given_rules(entry: Json | None) -> policy.GivenRules | None:
 
 def steps_of(entries: list[Json]) -> history.Steps:
     return tuple(
-        history.Step(one["replicas"], one["at_s"] * 1000, one["at_s"] * 1000)
+        history.Recommendation(one["replicas"], one["at_s"] * 1000, one["at_s"] * 1000)
         for one in sorted(entries, key=lambda one: one["at_s"])
     )
 
@@ -237,16 +237,16 @@ def equals(answer: Callable[[Json], Json]) -> Callable[[Json, Json], bool]:
     return check
 
 
-def history_of(given: Json) -> history.History:
-    return history.History(
+def history_of(given: Json) -> history.ScalingHistory:
+    return history.ScalingHistory(
         steps_of(given.get("recommendations") or []),
         changes_of(given.get("scale_up_events") or []),
         changes_of(given.get("scale_down_events") or []),
     )
 
 
-def bounds_of(given: Json) -> behavior.Bounds:
-    return behavior.Bounds(given["min_replicas"], given["max_replicas"])
+def bounds_of(given: Json) -> behavior.ReplicaBounds:
+    return behavior.ReplicaBounds(given["min_replicas"], given["max_replicas"])
 
 
 def completed(given: Json) -> policy.Behavior:
@@ -284,7 +284,7 @@ def stored(given: Json, expected: Json) -> bool:
     rules = given["rules"] and rules_of(given["rules"])
     both = None if rules is None else policy.Behavior(rules, rules)
     before = changes_of(given["events"])
-    past = history.History(ups=before) if up else history.History(downs=before)
+    past = history.ScalingHistory(ups=before) if up else history.ScalingHistory(downs=before)
     past = behavior.with_scaled(past, both, given["previous_replicas"], given["new_replicas"], 0)
     after = past.ups if up else past.downs
     change = history.changed_since(before, -given["period_s"] * 1000)
@@ -292,8 +292,8 @@ def stored(given: Json, expected: Json) -> bool:
     return bool(change == expected["change_in_period_before"] and listed == expected["events_after"])
 
 
-def legacy_settings(given: Json) -> policy.Settings:
-    return policy.Settings(
+def legacy_settings(given: Json) -> policy.ControllerSettings:
+    return policy.ControllerSettings(
         downscale_stabilization_ms=given.get("downscale_stabilization_s", 300) * 1000,
         scale_up_limit_factor=given.get("scale_up_limit_factor", 2),
         scale_up_limit_minimum=given.get("scale_up_limit_minimum", 4),
@@ -324,7 +324,7 @@ def legacy_step(given: Json, expected: Json) -> bool:
     )
 
 
-def said(left: behavior.Allowed) -> Json:
+def said(left: behavior.LimitedProposal) -> Json:
     return {
         "replicas": left.replicas,
         "able_to_scale_reason": left.stabilized_reason,
@@ -353,7 +353,7 @@ def traced(given: Json, expected: Json) -> bool:
     """Many decisions one after the other, each on what the earlier ones left."""
     both = None if given["legacy"] else policy.Behavior(rules_of(given["scale_up"]), rules_of(given["scale_down"]))
     settings, current = legacy_settings(given), given["initial_replicas"]
-    past = history.History(history.recorded((), current, 0, 0))
+    past = history.ScalingHistory(history.recorded((), current, 0, 0))
     for step, wanted in zip(given["steps"], expected["steps"], strict=True):
         now_ms, desired = step["at_s"] * 1000, step["desired_replicas"]
         if both is None:

@@ -27,7 +27,7 @@ def metric_of(entry: Json) -> policy.Metric:
     return policy.Metric(
         source=entry["type"],
         name=entry.get("name", ""),
-        target=policy.Target(target["type"], amounts.get(target["type"])),
+        target=policy.TargetValue(target["type"], amounts.get(target["type"])),
         container=entry.get("container", ""),
         object_kind=described.get("kind", ""),
     )
@@ -45,9 +45,9 @@ def autoscaler_of(given: Json) -> policy.Autoscaler:
     )
 
 
-def settings_of(given: Json) -> policy.Settings:
+def settings_of(given: Json) -> policy.ControllerSettings:
     entry, gates = given["settings"], given["gates"]
-    return policy.Settings(
+    return policy.ControllerSettings(
         tolerance=entry["tolerance"],
         downscale_stabilization_ms=entry["downscale_stabilization_s"] * 1000,
         cpu_initialization_ms=entry["cpu_initialization_period_s"] * 1000,
@@ -81,7 +81,7 @@ def readings_of(given: Json) -> list[proposals.Reading]:
             found.append(reading_of(waiting))
             waiting = next(answers, None)
         else:
-            found.append(proposals.Unavailable("it was never asked for"))
+            found.append(proposals.UnavailableMetric("it was never asked for"))
     return found
 
 
@@ -92,19 +92,20 @@ def reading_of(answer: Json) -> proposals.Reading:
         return proposals.SeriesReading(tuple(answer["external_values_milli"]))
     if "object_value_milli" in answer:
         return proposals.SeriesReading((answer["object_value_milli"],))
-    return proposals.Unavailable("no answer")
+    return proposals.UnavailableMetric("no answer")
 
 
-def known_of(given: Json) -> deciding.Known:
+def known_of(given: Json) -> deciding.AutoscalerState:
     entry, recommendations = given["autoscaler"], given["recommendations"]
-    return deciding.Known(
-        history=history.History(
+    return deciding.AutoscalerState(
+        history=history.ScalingHistory(
             None if recommendations is None else steps_of(recommendations),
             changes_of(given["scale_up_events"]),
             changes_of(given["scale_down_events"]),
         ),
         conditions=tuple(
-            deciding.Condition(one["type"], one["status"] == "true", one["reason"]) for one in entry["conditions"]
+            deciding.AutoscalerCondition(one["type"], one["status"] == "true", one["reason"])
+            for one in entry["conditions"]
         ),
         desired=entry["status_desired_replicas"],
     )
@@ -131,7 +132,7 @@ def decided(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, lis
     if "spec_replicas" not in given["scale"]:
         return deciding.without_scale(known, entry["status_current_replicas"], "no scale"), []
     wanted, settings = autoscaler_of(given), settings_in(mode, settings_of(given))
-    scale = deciding.Scale(given["scale"]["spec_replicas"], given["scale"]["status_replicas"], unclear(given))
+    scale = deciding.ScaleTargetSize(given["scale"]["spec_replicas"], given["scale"]["status_replicas"], unclear(given))
     readings = readings_of(given)
     decision = deciding.decide(wanted, scale, pods_selected(given), readings, known, settings, 0)
     if decision.replicas is None:
@@ -196,7 +197,7 @@ def status(found: proposals.MetricStatus, metric: Json) -> Json:
     return answer | {"current": {name: amount for name, amount in amounts.items() if amount is not None}}
 
 
-def same_notices(found: tuple[deciding.Notice, ...], expected: list[Json]) -> bool:
+def same_notices(found: tuple[deciding.AutoscalerNotice, ...], expected: list[Json]) -> bool:
     if [(one.kind, one.reason) for one in found] != [(one["type"], one["reason"]) for one in expected]:
         return False
     return all(one.message == other.get("message", one.message) for one, other in zip(found, expected, strict=True))

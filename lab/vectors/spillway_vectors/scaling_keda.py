@@ -152,8 +152,8 @@ def fallen_back(given: Json) -> Json:
         fallback.Trigger(given["target_milli"], given["target_type"] == "value", composite),
         None if given["trigger_error"] else given["metric_values_milli"],
         fallback_of(given["fallback"]),
-        health and fallback.Health(health["failures"], health["status"]),
-        fallback.Now(given["current_replicas"], given["ready_replicas"]),
+        health and fallback.TriggerHealth(health["failures"], health["status"]),
+        fallback.ReplicaCounts(given["current_replicas"], given["ready_replicas"]),
     )
     after, missing = found.health, found.values_milli is None
     status = {"": "unknown", fallback.NO_FALLBACK_FOUND: "false", fallback.FALLBACK_EXISTS: "true"}[found.reason]
@@ -210,7 +210,7 @@ def executed(given: Json) -> Json:
         annotations=given["annotations"],
     )
     condition = given["autoscaler_scaling_active"] if given["autoscaler_name_known"] else None
-    polled = executor.Polled(
+    polled = executor.PolledTriggers(
         active=given["active"],
         failed=given["error"],
         replicas=given["current_replicas"],

@@ -7,24 +7,32 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.deciding import Scale
+from hpa.core.kubernetes.deciding import ScaleTargetSize
 from hpa.core.kubernetes.evaluating import (
     CONTROLLER,
     EVENT,
     NOTHING_DECIDED,
     Evaluation,
-    Observed,
+    ObservedMetrics,
     ScalingState,
     evaluate,
 )
 from hpa.core.kubernetes.pods import PodsSeen
-from hpa.core.kubernetes.policy import AVERAGE_VALUE, EXTERNAL, Autoscaler, Behavior, Metric, Settings, Target
+from hpa.core.kubernetes.policy import (
+    AVERAGE_VALUE,
+    EXTERNAL,
+    Autoscaler,
+    Behavior,
+    ControllerSettings,
+    Metric,
+    TargetValue,
+)
 from hpa.core.kubernetes.proposals import SeriesReading
 
 from .scaling import FOLDER, Json, cases, legacy_settings, rules_of
 from .scaling_decisions import decided
 
-ONE_EACH = Metric(EXTERNAL, "wanted", Target(AVERAGE_VALUE, 1000))
+ONE_EACH = Metric(EXTERNAL, "wanted", TargetValue(AVERAGE_VALUE, 1000))
 """A metric whose value asks for as many replicas."""
 NO_PODS = PodsSeen({})
 
@@ -34,7 +42,7 @@ class Trace:
     """A workload that follows each decision; asked at the instants of a trace, in event mode when it is due too."""
 
     policy: Autoscaler
-    settings: Settings
+    settings: ControllerSettings
     mode: str
     replicas: int
     state: ScalingState = NOTHING_DECIDED
@@ -43,7 +51,9 @@ class Trace:
 
     def ask(self, now_ms: int) -> Evaluation:
         assert self.wanted is not None
-        observed = Observed(Scale(self.replicas, self.replicas), NO_PODS, (SeriesReading((self.wanted * 1000,)),))
+        observed = ObservedMetrics(
+            ScaleTargetSize(self.replicas, self.replicas), NO_PODS, (SeriesReading((self.wanted * 1000,)),)
+        )
         found = evaluate(self.policy, observed, self.state, self.settings, now_ms, self.mode)
         self.state, self.due_ms = found.state, found.due_ms
         self.replicas = self.replicas if found.decision.replicas is None else found.decision.replicas

@@ -22,24 +22,24 @@ from spillway.clusters.api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     PODS,
-    Alive,
     AlreadyExists,
     Change,
     ClusterApi,
     ClusterApiSettings,
     ClusterUnreachable,
     Conflict,
-    Failed,
-    Listed,
+    FollowingFailed,
+    ListedObjects,
+    ListedPage,
     LogOptions,
     NotFound,
-    Paged,
+    ObjectRemoved,
+    ObjectUpserted,
     PagesEnded,
     Refused,
-    Removed,
     Response,
+    StreamAlive,
     TransportStatus,
-    Upserted,
     WriteHeldBack,
     connect,
 )
@@ -159,19 +159,19 @@ def said(changes: Sequence[Change]) -> list[str]:
     words = []
     for change in changes:
         match change:
-            case Listed(objects, version):
+            case ListedObjects(objects, version):
                 words.append(f"listed {','.join(one.metadata.name for one in objects)}@{version}")
-            case Paged(objects):
+            case ListedPage(objects):
                 words.append(f"paged {','.join(one.metadata.name for one in objects)}")
             case PagesEnded(uids, version):
                 words.append(f"ended {','.join(sorted(uids))}@{version}")
-            case Upserted(thing):
+            case ObjectUpserted(thing):
                 words.append(f"upserted {thing.metadata.name}@{thing.metadata.resource_version}")
-            case Removed(thing):
+            case ObjectRemoved(thing):
                 words.append(f"removed {thing.metadata.name}@{thing.metadata.resource_version}")
-            case Alive():
+            case StreamAlive():
                 words.append("alive")
-            case Failed(error):
+            case FollowingFailed(error):
                 words.append(f"failed {error.reason}")
     return words
 

@@ -14,7 +14,7 @@ from spillway.bus import OffsetsWentBack, Position, Record, Traces
 from spillway.events import PHASE_CORDONED, ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
-from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings, Turn, way_to
+from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, ClusterTurnSettings, way_to
 from spillway.running.following import TopicReader
 from spillway.running.isolation import ENDS_THE_PROCESS
 
@@ -30,7 +30,7 @@ class Worker:
     """A worker of one turn. bug: the error that run raises. finish_bug: the error that finish raises. finish_seconds:
     how long finish takes. end_seconds: how long run takes to end after it was cancelled."""
 
-    turn: Turn
+    turn: ClusterTurn
     bug: asyncio.Future[None]
     finish_seconds: float = 0.0
     end_seconds: float = 0.0
@@ -127,7 +127,7 @@ class Instance:
         await self._reader.caught_up()
         await self.may_read.wait()
 
-    def begin(self, turn: Turn) -> Worker:
+    def begin(self, turn: ClusterTurn) -> Worker:
         self.tried.append(asyncio.get_running_loop().time())
         if not self.may_begin:
             raise KeyError(turn.cluster)

@@ -8,7 +8,14 @@ import pytest
 
 from spillway.addresses import EVENT_TYPES, TOPICS
 from spillway.bus import TooManyDeadLetters
-from spillway.dead_letters import REASON_CHARACTERS_MAX, Reading, Stored, Unwritable, outgoing, shape_fields
+from spillway.dead_letters import (
+    REASON_CHARACTERS_MAX,
+    LetterReading,
+    StoredRecord,
+    UnwritableEvent,
+    outgoing,
+    shape_fields,
+)
 from spillway.events import ClusterLeft, PodsUnschedulable
 from spillway.model import Shape
 from spillway.wire import encode, event_type
@@ -16,9 +23,9 @@ from spillway.wire import encode, event_type
 FLEET = (("fleet", b"f1"),)
 
 
-def read(topic: str, key: bytes, value: bytes | None, *headers: tuple[str, bytes]) -> Reading:
-    reading = Reading("f1", "planner", 10)
-    found = reading.read([Stored(topic, 0, 7, key, value, (*FLEET, *headers))], 0.0)
+def read(topic: str, key: bytes, value: bytes | None, *headers: tuple[str, bytes]) -> LetterReading:
+    reading = LetterReading("f1", "planner", 10)
+    found = reading.read([StoredRecord(topic, 0, 7, key, value, (*FLEET, *headers))], 0.0)
     assert len(found) + len(reading.pending) == 1
     return reading
 
@@ -36,13 +43,13 @@ def test_a_dead_letter_fits_into_a_record_however_long_a_header_was(headers: tup
     assert outgoing(letter).value
 
 
-def stored(kind: str, key: bytes, value: bytes = b"", offset: int = 7) -> Stored:
-    return Stored("spillway.clusters.v1", 0, offset, key, value, (*FLEET, ("ce_type", kind.encode())))
+def stored(kind: str, key: bytes, value: bytes = b"", offset: int = 7) -> StoredRecord:
+    return StoredRecord("spillway.clusters.v1", 0, offset, key, value, (*FLEET, ("ce_type", kind.encode())))
 
 
 def test_a_newer_versions_kind_ends_no_reading() -> None:
     """It stays in compacted topics, so that a reader of the version before would not come up again."""
-    reading = Reading("f1", "planner", 10)
+    reading = LetterReading("f1", "planner", 10)
     newer = [stored("spillway.v1.ClusterMoved", b"own-1/a/new/form", b"\x07", offset) for offset in range(1_000)]
     known = ClusterLeft("own-1")
     found = reading.read([*newer, stored(event_type(known), b"own-1", encode(known))], 0.0)
@@ -61,7 +68,7 @@ def test_a_newer_versions_kind_ends_no_reading() -> None:
 )
 def test_what_no_newer_version_says_ends_the_reading(kinds: list[str]) -> None:
     with pytest.raises(TooManyDeadLetters):
-        Reading("f1", "planner", 10).read([stored(kind, b"own-1") for kind in kinds], 0.0)
+        LetterReading("f1", "planner", 10).read([stored(kind, b"own-1") for kind in kinds], 0.0)
 
 
 @pytest.mark.parametrize(("requests", "letters"), [((), 1), ((("cpu", 100),), 1), ((("cpu", 100), ("pods", 1)), 0)])
@@ -71,7 +78,7 @@ def test_a_shape_that_asks_for_no_pods_place_is_set_aside_and_not_written(
     event = PodsUnschedulable("own-1", "ReplicaSet/shop/web", 1, 1, "", 1, "0/9 nodes", Shape("shop", requests))
     kind = ("ce_type", event_type(event).encode())
     assert len(read("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode(event), kind).pending) == letters
-    with pytest.raises(Unwritable, match="of a shape") if letters else nullcontext():
+    with pytest.raises(UnwritableEvent, match="of a shape") if letters else nullcontext():
         outgoing(event)
 
 

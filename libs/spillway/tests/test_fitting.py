@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from spillway.addresses import Tombstone, status_address
-from spillway.dead_letters import Unwritable, outgoing
+from spillway.dead_letters import UnwritableEvent, outgoing
 from spillway.events import STATE_REFUSED, CapacityReported, WorkloadObserved
 from spillway.fitting import FittingWriter
 from spillway.local_bus import LocalBroker, LocalBus
@@ -73,7 +73,7 @@ def test_what_no_reader_takes_is_not_written() -> None:
     """Of short labels many more fit into the bytes of a record than into its entries: each would be a dead letter."""
     labels = (("a", ""),) * RECORD_ENTRIES_MAX
     reported = CapacityReported("own-1", 1, 0, 1, 0, 0, b"", (), (NamespaceFacts("team", labels, ()),))
-    with pytest.raises(Unwritable, match=f"labels: {RECORD_ENTRIES_MAX + 1} entries: expected at most"):
+    with pytest.raises(UnwritableEvent, match=f"labels: {RECORD_ENTRIES_MAX + 1} entries: expected at most"):
         outgoing(reported)
     fewer = replace(reported, namespaces=(NamespaceFacts("team", labels[1:], ()),))
     written = outgoing(fewer)

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, PLACEMENTS, TURNS_PLANNER, Tombstone, Topic, address_of
-from spillway.bus import Batch, Offsets, OffsetsWentBack, Record
+from spillway.bus import Offsets, OffsetsWentBack, Record, RecordBatch
 from spillway.events import BrakeReleased, BrakeSet, ClusterLeft, DeadLettered, PlacementDecided, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
-from spillway.running.following import Followed, Follower, TopicReader
+from spillway.running.following import FollowedTopics, Follower, TopicReader
 
 pytestmark = pytest.mark.looptime
 
@@ -47,7 +47,7 @@ class Log:
         elif isinstance(event, ClusterLeft):
             self.took.append((event.cluster, live))
 
-    async def taken(self, batch: Batch, positions: Offsets) -> None:
+    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
         assert all(positions[place] == offset for place, offset in batch.positions.items())
         if self.closed or any(record.topic == self.closed_to for record in batch.records):
             await self.opened.wait()
@@ -65,7 +65,7 @@ def brake(scope: str) -> BrakeSet:
 async def following(
     bus: LocalBus, intake: Log, last_only: Sequence[Topic] = (), whole: Sequence[Topic] = (BRAKES, TURNS_PLANNER)
 ) -> AsyncIterator[Follower]:
-    follower = Follower(bus, Followed("planner", whole, (CLUSTERS,), (Unfit,), last_only), intake)
+    follower = Follower(bus, FollowedTopics("planner", whole, (CLUSTERS,), (Unfit,), last_only), intake)
     running = asyncio.create_task(follower.run())
     await follower.caught_up()
     yield follower
@@ -146,7 +146,7 @@ async def test_a_follower_that_lags_knows_the_whole_before_it_says_where_later_o
 async def test_who_asks_before_the_follower_has_begun_waits_for_it_as_well(bus: LocalBus) -> None:
     await bus.publish(brake("x"))
     intake = Log({})
-    follower = Follower(bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,)), intake)
+    follower = Follower(bus, FollowedTopics("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,)), intake)
     asked = asyncio.create_task(follower.caught_up())
     await asyncio.sleep(60)
     assert not asked.done()

@@ -22,8 +22,8 @@ from spillway.clusters.api import (
     ClusterApiSettings,
     ClusterUnreachable,
     Conflict,
-    Failed,
-    Listed,
+    FollowingFailed,
+    ListedObjects,
     Response,
     connect,
 )
@@ -79,7 +79,7 @@ async def first_failure(api: ClusterApi) -> ClusterUnreachable:
     changes = cast(AsyncGenerator[tuple[Change, ...], None], api.follow(PODS))
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(changes) as batches:
         async for batch in batches:
-            if isinstance(batch[0], Failed):
+            if isinstance(batch[0], FollowingFailed):
                 return batch[0].error
     raise AssertionError("it never ends")
 
@@ -328,7 +328,7 @@ async def test_a_large_page_is_read_in_steps_and_says_the_same(served: Served, c
     assert await api.list(PODS) == pods
     async with aclosing(cast(AsyncGenerator[tuple[Change, ...], None], api.follow(PODS))) as batches:
         (listed,) = await anext(batches)
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ListedObjects)
     assert [one.metadata.name for one in listed.objects] == [one["metadata"]["name"] for one in pods]
     assert {one.metadata.labels["a"] for one in listed.objects} <= {"b"}
 

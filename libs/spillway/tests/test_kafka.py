@@ -18,7 +18,7 @@ from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import ClusterLeft
 from spillway.kafka.access import answering
 from spillway.kafka.bus import KafkaBus, KafkaSettings, KafkaStandbyTurn, KafkaWriter
-from spillway.kafka.member import Member, Seat
+from spillway.kafka.member import GroupMember, GroupSeat
 from spillway.kafka.topics import tune_aiokafka
 
 DEADLINE_SECONDS = 60.0
@@ -100,11 +100,11 @@ async def test_the_broker_that_answers_is_taken() -> None:
     assert set(found) == {awake}
 
 
-def holding_all(partitions: int) -> Member:
-    async def join(_: Seat) -> None:
+def holding_all(partitions: int) -> GroupMember:
+    async def join(_: GroupSeat) -> None:
         """There is no group: the test says what it gives."""
 
-    member = Member("group", partitions, let_go_seconds=5.0, join=join)
+    member = GroupMember("group", partitions, let_go_seconds=5.0, join=join)
     member.set(frozenset(range(partitions)))
     return member
 

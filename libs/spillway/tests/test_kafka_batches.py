@@ -15,8 +15,8 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from spillway.addresses import CLUSTERS, LOAD
-from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER, Reading, Stored
-from spillway.kafka.batches import UNPACKED_AT_ONCE_BYTES, Batches
+from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER, LetterReading, StoredRecord
+from spillway.kafka.batches import UNPACKED_AT_ONCE_BYTES, KafkaBatches
 from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, unpacked
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -62,7 +62,7 @@ def batch(offset: int, values: Sequence[bytes], codec: int = NONE, pack: Callabl
 
 def read(data: bytes, offset: int = 0) -> tuple[list[Any], int]:
     """The records that aiokafka gives of a fetch from the offset on, and from where it fetches next."""
-    found = PartitionRecords(PLACE, Batches(data), [], offset, None, None, True, 0)
+    found = PartitionRecords(PLACE, KafkaBatches(data), [], offset, None, None, True, 0)
     return list(found), found.next_fetch_offset
 
 
@@ -154,12 +154,12 @@ def test_once_enough_is_unpacked_the_rest_is_fetched_again() -> None:
     assert given == [2, 2, 1]
 
 
-def stored(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes]) -> Stored:
-    return Stored(LOAD.name, 3, 0, key, value, headers)
+def stored(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes]) -> StoredRecord:
+    return StoredRecord(LOAD.name, 3, 0, key, value, headers)
 
 
-def letters(*of: Stored) -> list[tuple[str, str]]:
-    reading = Reading("f1", "hpa-1", 100)
+def letters(*of: StoredRecord) -> list[tuple[str, str]]:
+    reading = LetterReading("f1", "hpa-1", 100)
     assert reading.read(of, 0.0) == ()
     return [(letter.writer, letter.reason.partition(":")[0]) for letter in reading.pending]
 
@@ -181,6 +181,6 @@ def test_of_what_cannot_be_taken_apart_each_kind_has_a_letter() -> None:
 
 
 def test_on_a_topic_of_ours_it_is_a_letter_too() -> None:
-    reading = Reading("f1", "planner-1", 100)
-    reading.read([Stored(CLUSTERS.name, 0, 5, None, None, ((UNREAD_HEADER, b"why"),))], 0.0)
+    reading = LetterReading("f1", "planner-1", 100)
+    reading.read([StoredRecord(CLUSTERS.name, 0, 5, None, None, ((UNREAD_HEADER, b"why"),))], 0.0)
     assert [(letter.offset, letter.reason) for letter in reading.pending] == [(5, "why")]

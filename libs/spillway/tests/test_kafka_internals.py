@@ -21,7 +21,7 @@ import spillway
 from spillway.kafka import internals
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kafka.internals import POINTS, OtherShape, Point, usable_points
-from spillway.kafka.member import Member, Seat
+from spillway.kafka.member import GroupMember, GroupSeat
 
 PRIVATE_MODULES = ("aiokafka.consumer.", "aiokafka.coordinator.", "aiokafka.producer.", "aiokafka.record.")
 
@@ -146,10 +146,10 @@ class Consumer:
 async def test_who_leaves_says_good_bye_where_it_can(says_good_bye: bool, left_as: str | None) -> None:
     """Without a name of its own it is a dynamic member, which aiokafka lets say that it leaves."""
 
-    async def join(_: Seat) -> None:
+    async def join(_: GroupSeat) -> None:
         """There is no group."""
 
-    seat = Seat(Member("group", 1, let_go_seconds=5.0, join=join))
+    seat = GroupSeat(GroupMember("group", 1, let_go_seconds=5.0, join=join))
     seat.consumer = Consumer()
     await seat.leave(says_good_bye)
     assert seat.consumer.left_as == left_as

@@ -7,22 +7,22 @@ from prometheus_client import REGISTRY
 
 from spillway.addresses import BACKLOG, CLUSTERS, LOAD, TOPICS
 from spillway.bus import Headers, TooManyDeadLetters
-from spillway.dead_letters import Reading, Stored, outgoing
+from spillway.dead_letters import LetterReading, StoredRecord, outgoing
 from spillway.letters_by_writer import LetterBounds, writer_of
 
 BOUNDS = LetterBounds(again_seconds=600.0, per_minute_max=10, kinds_max=20)
 OFFSETS = count()
 
 
-def bad(source: str = "", key: bytes = b"shop/web", fleet: str = "", topic: str = LOAD.name) -> Stored:
+def bad(source: str = "", key: bytes = b"shop/web", fleet: str = "", topic: str = LOAD.name) -> StoredRecord:
     """Without a fleet, if none is given: else of that one."""
     headers: Headers = (("ce_source", source.encode()),) if source else ()
     headers += (("fleet", fleet.encode()),) if fleet else ()
-    return Stored(topic, 3, next(OFFSETS), key, b"42", headers)
+    return StoredRecord(topic, 3, next(OFFSETS), key, b"42", headers)
 
 
-def reading() -> Reading:
-    return Reading("f1", "hpa", 100, BOUNDS)
+def reading() -> LetterReading:
+    return LetterReading("f1", "hpa", 100, BOUNDS)
 
 
 def left_out(topic: str = LOAD.name) -> float:
@@ -97,7 +97,7 @@ def test_where_the_log_takes_no_letters_few_wait_and_the_reading_goes_on() -> No
 def test_a_letter_of_such_a_record_is_small_whatever_is_in_it() -> None:
     made = reading()
     headers: Headers = (("ce_source", b"\xff\n\x00" * 100_000), ("fleet", b"x" * 100_000))
-    made.read([Stored(LOAD.name, 0, 1, b"\xff" * 100_000, b"\xff" * 1_000_000, headers)], 0.0)
+    made.read([StoredRecord(LOAD.name, 0, 1, b"\xff" * 100_000, b"\xff" * 1_000_000, headers)], 0.0)
     (letter,) = made.pending
     assert len(outgoing(letter).value or b"") < 10_000
     assert letter.writer.isprintable()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spillway.api import RequestError
 from spillway.model import Generation
 from spillway.reasons import TOO_MANY_WAIT
-from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, Waiting, leaves_room
+from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, WaitingCall, leaves_room
 
 GROUP, PASSED_OVER = 3, 2
 BOUNDS = RequestSettings(
@@ -45,7 +45,7 @@ def decided(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[i
 
             return decide  # type: ignore[return-value]
 
-        waiting: list[Waiting[None]] = []
+        waiting: list[WaitingCall[None]] = []
         batches: dict[int, object] = {}
         while len(waiting) < len(asked) or not all(one.answer.done() for one in waiting):
             for one in asked[len(waiting) :]:

@@ -28,7 +28,7 @@ from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, request_bytes
-from spillway.rpc.client import Patience, PlannerClient
+from spillway.rpc.client import ClientTimeouts, PlannerClient
 from spillway.rpc.endpoints import is_loopback
 from spillway.rpc.fleets import FLEET_KEY, fleet_in
 from spillway.rpc.namespaces import check_namespaces
@@ -842,7 +842,7 @@ async def test_one_that_accepts_connections_and_says_nothing_is_left_for_the_nex
         endpoint = f"127.0.0.1:{frozen.getsockname()[1]}"
         async with RpcServer(FakePlanner(), local()) as server:
             client = PlannerClient([endpoint, server.address], timeout_seconds=10)
-            client.patience = Patience(connect_seconds=0.2)
+            client.patience = ClientTimeouts(connect_seconds=0.2)
             async with client:
                 assert await client.scale(api.ScaleRequest("a", "b", 1)) == PLACEMENT
 
@@ -859,7 +859,7 @@ async def test_one_that_froze_after_it_was_connected_is_left_for_the_next_by_wha
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in (frozen, other)]
         client = PlannerClient([one.address for one in servers], timeout_seconds=10)
-        client.patience = Patience(read_seconds=0.2)
+        client.patience = ClientTimeouts(read_seconds=0.2)
         await stack.enter_async_context(client)
         await client.get(api.GetRequest("a", "b"))
         freezes.set()
@@ -876,7 +876,7 @@ async def test_what_takes_every_planner_longer_is_waited_for_in_the_second_round
         planners = [FakePlanner(get=slow), FakePlanner(get=slow)]
         servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in planners]
         client = PlannerClient([one.address for one in servers], timeout_seconds=10)
-        client.patience = Patience(read_seconds=0.1)
+        client.patience = ClientTimeouts(read_seconds=0.1)
         await stack.enter_async_context(client)
         assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
 

@@ -23,7 +23,7 @@ from spillway.rpc.calls import PLANNER, request_bytes
 from spillway.rpc.client import PlannerClient
 from spillway.rpc.security import Gate, RpcSettings, TooManyCalls
 from spillway.rpc.server import RpcServer
-from spillway.rpc.shares import Share, Shares
+from spillway.rpc.shares import CallerShare, Shares
 from spillway.rpc.trailers import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER
 from spillway.settings import OperatorError
 from spillway.verb_names import READING_VERBS, VERBS
@@ -440,7 +440,7 @@ async def test_one_callers_explanations_wait_for_each_other_and_nobody_elses(tmp
 
 
 def test_a_share_is_free_again_however_a_call_ends() -> None:
-    shares, caller = Shares(Share(calls=1, watches=1, computations=1)), Caller("shop")
+    shares, caller = Shares(CallerShare(calls=1, watches=1, computations=1)), Caller("shop")
 
     def fail() -> None:
         with shares.taken(caller, "get", streams=False), shares.taken(caller, "watch", streams=True):

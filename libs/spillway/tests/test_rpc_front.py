@@ -27,8 +27,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from spillway import api, metrics
 from spillway.rpc import call_server, front
 from spillway.rpc.calls import PLANNER
-from spillway.rpc.client import Patience, PlannerClient
-from spillway.rpc.connections import ADDRESS, ALL, STRANGERS, Connections, Verdict, place_of
+from spillway.rpc.client import ClientTimeouts, PlannerClient
+from spillway.rpc.connections import ADDRESS, ALL, STRANGERS, ConnectionCounts, ConnectionVerdict, place_of
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 
@@ -73,7 +73,7 @@ class Door:
     def client(self, **options: Any) -> PlannerClient:
         given = {"retry_seconds": 0.0, "timeout_seconds": SECONDS, **self.options, **options}
         made = PlannerClient([self.endpoint], **given)
-        made.patience = Patience(SECONDS, SECONDS, SECONDS)
+        made.patience = ClientTimeouts(SECONDS, SECONDS, SECONDS)
         return made
 
     @property
@@ -661,9 +661,9 @@ async def test_a_server_that_ended_writes_to_no_memory_that_is_others(
 # ── Which ones there is room for ────────────────────────────────────────────────────────────────────────────────────
 
 
-def filled(*addresses: str, known: tuple[int, ...] = (), bounds: tuple[int, int, int] = (9, 9, 9)) -> Connections:
+def filled(*addresses: str, known: tuple[int, ...] = (), bounds: tuple[int, int, int] = (9, 9, 9)) -> ConnectionCounts:
     """Connections 1, 2, … of these addresses."""
-    made = Connections(*bounds)
+    made = ConnectionCounts(*bounds)
     for number, address in enumerate(addresses, 1):
         made.add(number, address)
     for number in known:
@@ -672,19 +672,29 @@ def filled(*addresses: str, known: tuple[int, ...] = (), bounds: tuple[int, int,
 
 
 ROOM = [
-    pytest.param(filled("a", "b"), "a", Verdict(), id="room"),
-    pytest.param(filled("a", "b", "c", bounds=(9, 9, 3)), "d", Verdict(STRANGERS, 1), id="the oldest stranger"),
-    pytest.param(filled("a", "b", "b", bounds=(9, 9, 3)), "c", Verdict(STRANGERS, 2), id="the oldest of the crowd"),
-    pytest.param(filled("a", "b", "c", bounds=(9, 9, 2), known=(1,)), "d", Verdict(STRANGERS, 2), id="no known one"),
-    pytest.param(filled("a", "b", bounds=(2, 9, 9)), "c", Verdict(ALL, 1), id="a stranger for one more"),
-    pytest.param(filled("a", "b", bounds=(2, 9, 9), known=(1, 2)), "c", Verdict(ALL), id="all known"),
-    pytest.param(filled("b", "a", "a", bounds=(9, 2, 9)), "a", Verdict(ADDRESS, 2), id="one of the same address"),
-    pytest.param(filled("b", "a", "a", bounds=(9, 2, 9), known=(2, 3)), "a", Verdict(ADDRESS), id="address of known"),
+    pytest.param(filled("a", "b"), "a", ConnectionVerdict(), id="room"),
+    pytest.param(
+        filled("a", "b", "c", bounds=(9, 9, 3)), "d", ConnectionVerdict(STRANGERS, 1), id="the oldest stranger"
+    ),
+    pytest.param(
+        filled("a", "b", "b", bounds=(9, 9, 3)), "c", ConnectionVerdict(STRANGERS, 2), id="the oldest of the crowd"
+    ),
+    pytest.param(
+        filled("a", "b", "c", bounds=(9, 9, 2), known=(1,)), "d", ConnectionVerdict(STRANGERS, 2), id="no known one"
+    ),
+    pytest.param(filled("a", "b", bounds=(2, 9, 9)), "c", ConnectionVerdict(ALL, 1), id="a stranger for one more"),
+    pytest.param(filled("a", "b", bounds=(2, 9, 9), known=(1, 2)), "c", ConnectionVerdict(ALL), id="all known"),
+    pytest.param(
+        filled("b", "a", "a", bounds=(9, 2, 9)), "a", ConnectionVerdict(ADDRESS, 2), id="one of the same address"
+    ),
+    pytest.param(
+        filled("b", "a", "a", bounds=(9, 2, 9), known=(2, 3)), "a", ConnectionVerdict(ADDRESS), id="address of known"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("connections", "address", "expected"), ROOM)
-def test_room_for_one_more(connections: Connections, address: str, expected: Verdict) -> None:
+def test_room_for_one_more(connections: ConnectionCounts, address: str, expected: ConnectionVerdict) -> None:
     assert connections.verdict(address) == expected
 
 

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from spillway import api
 from spillway.rpc.calls import PLANNER, SCALING
-from spillway.rpc.probe import Identity, Probed, probe
+from spillway.rpc.probe import Identity, ProbeResult, probe
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 from spillway.settings import OperatorError
@@ -36,7 +36,7 @@ class Planner:
         return "127.0.0.1:7400"
 
 
-async def probed(settings: dict[str, Any], identity: Identity, stale: bool = False) -> Probed:
+async def probed(settings: dict[str, Any], identity: Identity, stale: bool = False) -> ProbeResult:
     filled = RpcSettings(**{"port": 0, "stop_seconds": 0.1} | settings)
     async with RpcServer(Planner(stale), filled) as server:  # type: ignore[arg-type]
         await server.set_serving(True)
@@ -81,7 +81,7 @@ def callers(tmp_path: Path) -> str:
 @pytest.mark.parametrize("stale", [False, True])
 async def test_a_planner_that_answers_says_who_is_active_and_its_version(stale: bool) -> None:
     found = await probed({}, Identity(), stale)
-    assert found == Probed(found.endpoint, "OK", "", True, "127.0.0.1:7400", VERSION, stale)
+    assert found == ProbeResult(found.endpoint, "OK", "", True, "127.0.0.1:7400", VERSION, stale)
 
 
 async def test_a_token_that_may_read_is_enough(callers: str) -> None:

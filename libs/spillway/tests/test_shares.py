@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from spillway.rpc.callers import Caller
-from spillway.rpc.shares import COMPUTED, Share, Shares
+from spillway.rpc.shares import COMPUTED, CallerShare, Shares
 
 SHOP, BANK = Caller("shop"), Caller("bank")
 ASKED = 20
@@ -15,7 +15,7 @@ ASKED = 20
 @pytest.mark.parametrize("verb", ["list", "list_clusters", "list_nodes", "list_orphans", "list_policies", "plan"])
 async def test_of_many_that_come_at_once_a_turn_of_the_loop_computes_a_share(verb: str) -> None:
     """Each is computed in one piece. Else whoever comes next waits for all of them."""
-    shares, computed = Shares(Share(calls=500, watches=1, computations=2)), 0
+    shares, computed = Shares(CallerShare(calls=500, watches=1, computations=2)), 0
 
     async def compute() -> None:
         nonlocal computed
@@ -32,7 +32,7 @@ async def test_of_many_that_come_at_once_a_turn_of_the_loop_computes_a_share(ver
 
 
 async def test_another_caller_waits_for_none_of_them() -> None:
-    shares, order = Shares(Share(calls=500, watches=1, computations=1)), list[str]()
+    shares, order = Shares(CallerShare(calls=500, watches=1, computations=1)), list[str]()
 
     async def compute(caller: Caller) -> None:
         async with shares.computing(caller, "list"):
@@ -44,7 +44,7 @@ async def test_another_caller_waits_for_none_of_them() -> None:
 
 
 async def test_what_is_not_computed_waits_for_nothing() -> None:
-    shares = Shares(Share(calls=500, watches=1, computations=1))
+    shares = Shares(CallerShare(calls=500, watches=1, computations=1))
     assert not {"get", "apply", "watch"} & COMPUTED
     async with shares.computing(SHOP, "list"), shares.computing(SHOP, "get"):
         pass

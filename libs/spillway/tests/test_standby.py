@@ -13,14 +13,14 @@ from prometheus_client import REGISTRY
 from spillway import metrics
 from spillway.addresses import BRAKES, CLUSTERS, PLACEMENTS, TURNS_PLANNER
 from spillway.api import RequestError
-from spillway.bus import Batch, Offsets, OffsetsWentBack, Record
+from spillway.bus import Offsets, OffsetsWentBack, Record, RecordBatch
 from spillway.dead_letters import RECORD_BYTES_MAX
 from spillway.events import BrakeSet, ClusterLeft, PlacementDecided
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
-from spillway.running.following import Followed, Follower
+from spillway.running.following import FollowedTopics, Follower
 from spillway.running.request_queue import SPARE_BYTES, Decide, Decisions, NotYet, RequestQueue, Written
-from spillway.running.standby import Role, Standby, StandbySettings, Turn
+from spillway.running.standby import Standby, StandbyRole, StandbySettings, WriterTurn
 from spillway.running.unproven import UnprovenAnswers
 
 pytestmark = pytest.mark.looptime
@@ -53,7 +53,7 @@ class Brakes:
         self.told: list[tuple[bool, str]] = []
         self._being_read: list[str] = []
         self._writing = False
-        role = Role("planner", "ask again", metrics.PLANNER_ACTIVE, beside_turn=beside_turn)
+        role = StandbyRole("planner", "ask again", metrics.PLANNER_ACTIVE, beside_turn=beside_turn)
         self.standby = Standby(self.bus, role, f"{name}@{name}", bounds, self)
         self.standby.ready = lambda ready, reason: self.told.append((ready, reason))
         self.stopping = asyncio.Event()
@@ -70,25 +70,25 @@ class Brakes:
         if isinstance(record.event, ClusterLeft):
             self.left.append(record.event.cluster)
 
-    async def taken(self, batch: Batch, positions: Offsets) -> None:
+    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
         pass
 
     # ── As a service ──
 
     def begin(self) -> Follower:
         self._being_read, self._writing = [], False
-        return Follower(self.bus, Followed("planner", (BRAKES, PLACEMENTS, TURNS_PLANNER), (CLUSTERS,), ()), self)
+        return Follower(self.bus, FollowedTopics("planner", (BRAKES, PLACEMENTS, TURNS_PLANNER), (CLUSTERS,), ()), self)
 
     def use(self) -> None:
         self.scopes = self._being_read
 
-    async def take_turn(self, turn: Turn) -> None:
+    async def take_turn(self, turn: WriterTurn) -> None:
         self._writing = True
 
     def pause_seconds(self) -> float:
         return TICK
 
-    def step(self, turn: Turn) -> Decisions:
+    def step(self, turn: WriterTurn) -> Decisions:
         decided = self.standby.requests.decide(turn.next_generation)
         if decided.answers:
             self.steps.append([reply for _, reply in decided.answers])
@@ -662,7 +662,7 @@ class Busy(Brakes):
 
     left_to_do = 0
 
-    def step(self, turn: Turn) -> Decisions:
+    def step(self, turn: WriterTurn) -> Decisions:
         if self.left_to_do:
             self.left_to_do -= 1
             self.standby.requests.asked.set()

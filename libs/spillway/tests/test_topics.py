@@ -6,7 +6,7 @@ import pytest
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, DAY_MS, TOPICS, Topic
 from spillway.bus import NoLog
-from spillway.kafka.topics import LogState, TopicSettings, configs_of, log_changed, partition_count
+from spillway.kafka.topics import TopicSettings, TopicsState, configs_of, log_changed, partition_count
 
 SETTINGS = TopicSettings()
 COMPACTED = [topic for topic in TOPICS if topic.compacted]
@@ -34,16 +34,16 @@ def test_what_a_late_owner_may_still_answer_is_not_compacted_before(topic: Topic
 
 # ── A log that changes while a process runs ─────────────────────────────────────────────────────────────────────────
 
-KNOWN = LogState("f-1", {topic.name: 2 for topic in TOPICS})
+KNOWN = TopicsState("f-1", {topic.name: 2 for topic in TOPICS})
 
 
 class Log:
     """What is read of it, once known, in this order; the last for ever."""
 
-    def __init__(self, *states: LogState | Exception) -> None:
+    def __init__(self, *states: TopicsState | Exception) -> None:
         self._states = [KNOWN, *states]
 
-    async def read(self) -> LogState:
+    async def read(self) -> TopicsState:
         state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
         if isinstance(state, Exception):
             raise state
@@ -54,13 +54,13 @@ class Log:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (LogState("f-2", KNOWN.partition_counts), "'f-2', not of 'f-1'"),
-        (LogState("f-1", {**KNOWN.partition_counts, CLUSTERS.name: 3}), "other partitions"),
+        (TopicsState("f-2", KNOWN.partition_counts), "'f-2', not of 'f-1'"),
+        (TopicsState("f-1", {**KNOWN.partition_counts, CLUSTERS.name: 3}), "other partitions"),
         (NoLog("no topic clusters"), "no topic clusters"),
     ],
     ids=["another fleet's", "topics that grew", "topics that are gone"],
 )
-async def test_a_process_hears_that_the_log_is_another_one(state: LogState | Exception, said: str) -> None:
+async def test_a_process_hears_that_the_log_is_another_one(state: TopicsState | Exception, said: str) -> None:
     """It must stop: neither its turns nor its offsets mean anything there."""
     async with asyncio.timeout(100):
         assert said in await log_changed(KNOWN, Log(state).read, 5.0, 10.0)

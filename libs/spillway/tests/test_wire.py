@@ -33,7 +33,7 @@ from spillway.wire import (
     POLICY_BYTES_KEPT_MAX,
     RECORD_ENTRIES_MAX,
     TYPE_PREFIX,
-    Unreadable,
+    UnreadableMessage,
     check_entries,
     decode,
     encode,
@@ -174,7 +174,7 @@ TWO = columns_of([NodeRow(name, {"cpu": 1}, {}) for name in ("n1", "n2")])
     ],
 )
 def test_what_cannot_be_read_is_refused_in_words(topic: str, kind: str, data: bytes, says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(UnreadableMessage, match=says):
         decode(topic, kind, data)
 
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_read_is_refused_in_words(topic: str, kind: str, data: by
     ],
 )
 def test_columns_that_do_not_fit_together_are_refused(columns: NodeColumns) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         unpack_columns(pack_columns(columns))
 
 
@@ -196,7 +196,7 @@ def test_columns_that_do_not_fit_together_are_refused(columns: NodeColumns) -> N
     "data", [b"x", pack_columns(TWO)[:-4], pack_columns(TWO)[4:]], ids=["short", "cut", "headless"]
 )
 def test_columns_that_were_damaged_are_refused(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableMessage):
         unpack_columns(data)
 
 
@@ -211,7 +211,7 @@ def test_a_small_record_cannot_ask_for_all_memory(says_its_size: bool) -> None:
     compressor = zstandard.ZstdCompressor(write_content_size=says_its_size)
     bomb = compressor.compress(bytes(COLUMNS_BYTES_MAX + 1))
     assert len(bomb) < 10_000
-    with pytest.raises(Unreadable, match="columns"):
+    with pytest.raises(UnreadableMessage, match="columns"):
         unpack_columns(bomb)
     with pytest.raises(NotPacked):
         unpack(bomb)
@@ -227,14 +227,14 @@ def test_more_entries_than_a_record_may_have_are_not_read(field: str) -> None:
     """Two bytes each, microseconds each of who makes values of them."""
     record = entries(events_pb2.CapacityReported, field, RECORD_ENTRIES_MAX + 1)
     expected = f"{field}: {RECORD_ENTRIES_MAX + 1} entries: expected at most {RECORD_ENTRIES_MAX}"
-    with pytest.raises(Unreadable, match=expected):
+    with pytest.raises(UnreadableMessage, match=expected):
         decode(TOPIC_BY_EVENT[CapacityReported], TYPE_PREFIX + CapacityReported.__name__, record)
 
 
 @pytest.mark.parametrize("field", ["label_sets", "names", "pod_tables"])
 def test_more_entries_than_a_block_may_have_are_not_read(field: str) -> None:
     packed = zstandard.ZstdCompressor().compress(entries(events_pb2.NodeColumns, field, COLUMNS_ENTRIES_MAX + 1))
-    with pytest.raises(Unreadable, match=f"{field}: {COLUMNS_ENTRIES_MAX + 1} entries"):
+    with pytest.raises(UnreadableMessage, match=f"{field}: {COLUMNS_ENTRIES_MAX + 1} entries"):
         unpack_columns(packed)
 
 
@@ -245,7 +245,7 @@ def test_entries_inside_entries_count_too() -> None:
         for _ in range(3):
             group.taints.add()
     check_entries(one, 10_000, 12)
-    with pytest.raises(Unreadable, match=r"node_groups\.taints: 12 entries: expected at most 11"):
+    with pytest.raises(UnreadableMessage, match=r"node_groups\.taints: 12 entries: expected at most 11"):
         check_entries(one, 10_000, 11)
 
 

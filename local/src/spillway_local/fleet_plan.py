@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from spillway_local.member_nodes import NodeSpec, NodeTaint
+from spillway_local.member_nodes import MemberNodes, NodeTaint
 
 GIB = 2**30
 REPLICA_CPU_MILLIS = 500
@@ -15,22 +15,22 @@ class MemberPlan:
 
     name: str
     tier: str
-    nodes: tuple[NodeSpec, ...]
+    nodes: tuple[MemberNodes, ...]
     room: int
 
 
 FLEET = (
-    MemberPlan("own-1", "own", (NodeSpec(12, "own-1-small", 4_000, 16 * GIB),), room=12 * 8),
+    MemberPlan("own-1", "own", (MemberNodes(12, "own-1-small", 4_000, 16 * GIB),), room=12 * 8),
     MemberPlan(
         "own-2",
         "own",
         (
-            NodeSpec(6, "own-2-large", 16_000, 64 * GIB),
-            NodeSpec(2, "own-2-gpu", 32_000, 128 * GIB, taints=(NodeTaint("gpu", "only"),)),
+            MemberNodes(6, "own-2-large", 16_000, 64 * GIB),
+            MemberNodes(2, "own-2-gpu", 32_000, 128 * GIB, taints=(NodeTaint("gpu", "only"),)),
         ),
         room=6 * 32,
     ),
-    MemberPlan("cloud-1", "cloud", (NodeSpec(20, "cloud-1-node", 8_000, 32 * GIB),), room=20 * 16),
+    MemberPlan("cloud-1", "cloud", (MemberNodes(20, "cloud-1-node", 8_000, 32 * GIB),), room=20 * 16),
 )
 
 

@@ -16,9 +16,9 @@ import snapshot.settings
 import vk_bridge.settings
 from descheduler.service import Descheduler
 from descheduler.settings import DeschedulerSettings
-from hpa.service import Asking, Hpa
+from hpa.service import CollectingOptions, Hpa
 from hpa.settings import HpaSettings
-from planner.service import Clocks, Planner
+from planner.service import Planner, PlannerClocks
 from planner.settings import PlannerSettings
 from propagator.service import Propagator
 from sim.cluster import SimCluster
@@ -39,7 +39,7 @@ FLEET_ID = "local-00000001"
 
 
 @dataclass(slots=True)
-class Running:
+class RunningService:
     """One instance of a service, and the means to stop it."""
 
     name: str
@@ -64,7 +64,7 @@ class InProcess:
     hpa_settings: HpaSettings = field(default_factory=HpaSettings)
     descheduler_settings: DeschedulerSettings = field(default_factory=DeschedulerSettings)
     bridge_settings: vk_bridge.settings.VkBridgeSettings = field(default_factory=vk_bridge.settings.VkBridgeSettings)
-    running: dict[str, Running] = field(default_factory=dict)
+    running: dict[str, RunningService] = field(default_factory=dict)
     apis: dict[str, ClusterApi] = field(default_factory=dict)
     accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     started_at: float = 0.0
@@ -81,9 +81,9 @@ class InProcess:
         account = self.account(service, joined.credential)
         return ClusterApi(SimTransport(member, account=account), joined.cluster, ClusterApiSettings())
 
-    def asking(self, _name: str) -> Asking:
+    def asking(self, _name: str) -> CollectingOptions:
         """Returns the connections that an hpa instance asks: none here, which its policies report."""
-        return Asking()
+        return CollectingOptions()
 
     def account(self, service: str, member: str) -> Account:
         """Returns the account of a service in a member. Change its `may` to give it other rights from now on."""
@@ -91,20 +91,24 @@ class InProcess:
         name = f"system:serviceaccount:spillway:spillway-{service}"
         return self.accounts.setdefault((service, member), Account(name, rights))
 
-    def start(self, name: str) -> Running:
+    def start(self, name: str) -> RunningService:
         """Starts an instance, such as planner-1, snapshot-2 or hpa-1."""
         kind = name.rpartition("-")[0]
         bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
         loop, connect = asyncio.get_running_loop(), partial(self.connect, kind)
         service: Planner | Snapshot | Propagator | Hpa | Descheduler | Bridge
         if kind == "planner":
-            clocks = Clocks(loop.time, self.wall_ms)
+            clocks = PlannerClocks(loop.time, self.wall_ms)
             service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
         elif kind == "snapshot":
             service = Snapshot(bus, connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
         elif kind == "hpa":
             service = Hpa(
-                bus, self.hpa_settings, f"{name}@{name}", hpa.service.Clocks(self.wall_ms, loop.time), self.asking(name)
+                bus,
+                self.hpa_settings,
+                f"{name}@{name}",
+                hpa.service.HpaClocks(self.wall_ms, loop.time),
+                self.asking(name),
             )
         elif kind == "descheduler":
             service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
@@ -114,7 +118,7 @@ class InProcess:
             service = Propagator(bus, connect, self.propagator_settings, name)
         stopping = asyncio.Event()
         task = asyncio.create_task(service.run(stopping), name=name)
-        self.running[name] = Running(name, service, bus, stopping, task)
+        self.running[name] = RunningService(name, service, bus, stopping, task)
         return self.running[name]
 
     async def stop(self, name: str) -> None:

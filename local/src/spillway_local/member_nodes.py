@@ -33,7 +33,7 @@ class NodeTaint:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSpec:
+class MemberNodes:
     """A number of equal nodes, named `<name_prefix>-1` and so on."""
 
     count: int
@@ -48,7 +48,7 @@ class NodeSpec:
         return [f"{self.name_prefix}-{number}" for number in range(1, self.count + 1)]
 
 
-def node_object(name: str, spec: NodeSpec) -> dict[str, Any]:
+def node_object(name: str, spec: MemberNodes) -> dict[str, Any]:
     """Returns a Kubernetes node that kwok takes care of."""
     resources = {"cpu": f"{spec.cpu_millis}m", "memory": str(spec.memory_bytes), "pods": str(spec.pods)}
     return {
@@ -64,21 +64,21 @@ def node_object(name: str, spec: NodeSpec) -> dict[str, Any]:
     }
 
 
-def write_nodes_file(file: Path, specs: Sequence[NodeSpec]) -> None:
+def write_nodes_file(file: Path, specs: Sequence[MemberNodes]) -> None:
     """Writes the same description as JSON, for a simulated member."""
     described = [asdict(spec) | {"labels": dict(spec.labels)} for spec in specs]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(described, indent=2) + "\n")
 
 
-def read_nodes_file(file: Path) -> tuple[NodeSpec, ...]:
+def read_nodes_file(file: Path) -> tuple[MemberNodes, ...]:
     return tuple(
-        NodeSpec(**{**spec, "taints": tuple(NodeTaint(**taint) for taint in spec.get("taints", ()))})
+        MemberNodes(**{**spec, "taints": tuple(NodeTaint(**taint) for taint in spec.get("taints", ()))})
         for spec in json.loads(file.read_text())
     )
 
 
-async def create_nodes(access: MemberAccess, specs: Sequence[NodeSpec], timeout_seconds: float = 60.0) -> None:
+async def create_nodes(access: MemberAccess, specs: Sequence[MemberNodes], timeout_seconds: float = 60.0) -> None:
     """Creates the nodes that are missing, and waits until all of them are Ready."""
     timeout = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_SECONDS)
     async with open_session(

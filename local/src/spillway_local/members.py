@@ -11,7 +11,7 @@ from pathlib import Path
 from spillway_local import config_kubelet
 from spillway_local.kube_binary import STAGES_FILE
 from spillway_local.member_credentials import CredentialFiles, KubeletClientFiles, MemberAccess, write_kubeconfig
-from spillway_local.member_nodes import NodeSpec, create_nodes, write_nodes_file
+from spillway_local.member_nodes import MemberNodes, create_nodes, write_nodes_file
 from spillway_local.ports import LOOPBACK, PortBook, is_listening
 from spillway_local.programs import Program, Stage
 
@@ -50,7 +50,7 @@ class MemberSpec:
     """
 
     name: str
-    nodes: tuple[NodeSpec, ...] = ()
+    nodes: tuple[MemberNodes, ...] = ()
     rbac: bool = False
     accounts: bool = False
     kubelets_ask: bool = False

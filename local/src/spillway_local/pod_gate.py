@@ -16,7 +16,7 @@ _WORDS: Final = re.compile(r'[Pp]ods? "([^"]+)" is (?:forbidden|invalid): (.*)')
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class DryRunResult:
     """The result of dry runs.
 
     let_in: the admitted pods, as the API server would keep them.
@@ -41,7 +41,7 @@ class PodGate:
             metadata = {"name": level, "labels": labels}
             self._kubectl({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, "create").check_returncode()
 
-    def tried(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> Tried:
+    def tried(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> DryRunResult:
         """Tries pods at a level. pods: by any text, which names them in the answer.
 
         Only labels and annotations are sent.
@@ -58,7 +58,7 @@ class PodGate:
         done = self._kubectl(listed, *tries, "-o", _WHOLE, "--namespace", level)
         kept = [json.loads(line) for line in done.stdout.splitlines()]
         let_in = {called[pod["metadata"]["name"]]: pod for pod in kept}
-        return Tried(let_in, {called[sent]: words for sent, words in _WORDS.findall(done.stderr)})
+        return DryRunResult(let_in, {called[sent]: words for sent, words in _WORDS.findall(done.stderr)})
 
     def _kubectl(self, given: Mapping[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
         command = (str(self.binary), "kubectl", *arguments, "-f", "-")

@@ -21,7 +21,7 @@ from spillway_local.containers import (
 )
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.kube_binary import ensure_kube_binary, is_kube_binary_built
-from spillway_local.member_nodes import NodeSpec
+from spillway_local.member_nodes import MemberNodes
 from spillway_local.members import KubeMembers, MemberSpec
 from spillway_local.pod_gate import PodGate
 from spillway_local.ports import FIRST_EPHEMERAL_PORT, PortBook, session_port
@@ -114,8 +114,8 @@ def _parts_choice() -> str:
     return os.environ.get(CHOICE_VARIABLE, AUTO)
 
 
-def _nodes_of(member_name: str) -> NodeSpec:
-    return NodeSpec(
+def _nodes_of(member_name: str) -> MemberNodes:
+    return MemberNodes(
         count=3,
         name_prefix=f"{member_name}-node",
         cpu_millis=8000,

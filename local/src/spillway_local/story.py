@@ -44,7 +44,7 @@ class StoryFailed(RuntimeError):
     """An observation differs from what the story promises."""
 
 
-class Members(Protocol):
+class StoryMembers(Protocol):
     """The member clusters, and the means to make one silent."""
 
     def api(self, name: str) -> ClusterApi: ...
@@ -64,7 +64,7 @@ class Story:
     planner: PlannerApi
     scaling: ScalingApi
     lending: LendingApi
-    members: Members
+    members: StoryMembers
     say: Say
     service: str = SERVICE
     late: str = "late"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from descheduler.core import recalling
-from descheduler.core.rules import Rules
+from descheduler.core.rules import LendingRules
 from descheduler.core.state import DeschedulerState
 from spillway.columns import columns_of
 from spillway.events import CapacityReported, ClusterJoined, Event, PodsUnschedulable
@@ -105,9 +105,9 @@ def reported(cluster: str = OWN, epoch: int = 7, sequence: int = 0, columns: byt
     return CapacityReported(cluster, epoch, 0, 1, sequence, 0, columns, ())
 
 
-def known(rows: Iterable[NodeRow], *events: Event, rules: Rules | None = None) -> DeschedulerState:
+def known(rows: Iterable[NodeRow], *events: Event, rules: LendingRules | None = None) -> DeschedulerState:
     """A state in which own-1 has these nodes, each that is lent as a loan without pods, unless events say otherwise."""
-    state = DeschedulerState(rules or Rules())
+    state = DeschedulerState(rules or LendingRules())
     there = list(rows)
     for cluster in (OWN, POOL):
         state.apply(joined(cluster))

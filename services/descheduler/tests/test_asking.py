@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from descheduler.core import asked_back, declaring, idle_report, recalling
-from descheduler.core.declaring import Asked
+from descheduler.core.declaring import LendingRequest
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.amounts import INT64_MAX
@@ -55,8 +55,8 @@ declare, withdraw, pause, resume, ask_back = map(
 )
 
 
-def asked(sequence: int = 1) -> Asked:
-    return Asked("me", Generation(9, sequence), NOW_MS)
+def asked(sequence: int = 1) -> LendingRequest:
+    return LendingRequest("me", Generation(9, sequence), NOW_MS)
 
 
 def rule(**more: Any) -> LendingRule:

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from descheduler.core.choosing import Lent, choose
-from descheduler.core.losses import Bounded, Loss
-from descheduler.core.needs import Need
+from descheduler.core.choosing import LentNodes, choose
+from descheduler.core.losses import BudgetedPods, ReturnLoss
+from descheduler.core.needs import PendingNeed
 from spillway.columns import columns_of
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import HOSTNAME_LABEL, NodeRow, PodSelector, PodTerm, Requirement, Shape, Taint
 
 from .lending_log import owned, shape
 
-NOTHING = Loss(breaks_budget=False, priority=0, core_seconds=0, deletion_cost=0)
-LONG_RUN = Loss(breaks_budget=False, priority=0, core_seconds=900_000, deletion_cost=0)
+NOTHING = ReturnLoss(breaks_budget=False, priority=0, core_seconds=0, deletion_cost=0)
+LONG_RUN = ReturnLoss(breaks_budget=False, priority=0, core_seconds=900_000, deletion_cost=0)
 LIMIT = 100
 
 
@@ -27,79 +27,79 @@ def nodes_of(*rows: NodeRow) -> ClusterNodes:
     return nodes
 
 
-def chosen(needs: list[Need], rows: list[NodeRow], losses: dict[str, Loss] | None = None) -> list[str]:
+def chosen(needs: list[PendingNeed], rows: list[NodeRow], losses: dict[str, ReturnLoss] | None = None) -> list[str]:
     """Of nodes whose name begins with l, all that are lent."""
     found = losses or {row.name: NOTHING for row in rows if row.name.startswith("l")}
-    return sorted(choose(needs, nodes_of(*rows), Lent(found, 100, LIMIT)).nodes)
+    return sorted(choose(needs, nodes_of(*rows), LentNodes(found, 100, LIMIT)).nodes)
 
 
 def test_what_fits_free_nodes_needs_no_recall() -> None:
-    assert chosen([Need("a", shape(1000), 4)], [owned("free"), owned("l1")]) == []
+    assert chosen([PendingNeed("a", shape(1000), 4)], [owned("free"), owned("l1")]) == []
 
 
 def test_only_what_does_not_fit_is_recalled_for() -> None:
-    assert chosen([Need("a", shape(1000), 6)], [owned("free"), owned("l1"), owned("l2")]) == ["l1"]
+    assert chosen([PendingNeed("a", shape(1000), 6)], [owned("free"), owned("l1"), owned("l2")]) == ["l1"]
 
 
 @pytest.mark.parametrize(
     "need",
     [
-        Need("too large", shape(5000), 2),
-        Need("elsewhere", shape(1000, node_selector=(("disk", "ssd"),)), 2),
-        Need("unknown resource", Shape("default", (("cpu", 1), ("gpu", 1), ("pods", 1))), 2),
+        PendingNeed("too large", shape(5000), 2),
+        PendingNeed("elsewhere", shape(1000, node_selector=(("disk", "ssd"),)), 2),
+        PendingNeed("unknown resource", Shape("default", (("cpu", 1), ("gpu", 1), ("pods", 1))), 2),
     ],
     ids=lambda need: need.name,
 )
-def test_no_node_goes_back_for_pods_that_it_would_not_take(need: Need) -> None:
+def test_no_node_goes_back_for_pods_that_it_would_not_take(need: PendingNeed) -> None:
     assert chosen([need], [owned("l1"), owned("l2")]) == []
 
 
 def test_a_taint_that_people_set_keeps_its_node_lent() -> None:
     tainted = owned("l1")
     row = NodeRow("l1", tainted.allocatable, {}, tainted.labels, (Taint("team", "a", "NoSchedule"),))
-    assert chosen([Need("a", shape(), 1)], [row, owned("l2")]) == ["l2"]
+    assert chosen([PendingNeed("a", shape(), 1)], [row, owned("l2")]) == ["l2"]
 
 
 def test_the_one_node_that_takes_all_is_better_than_two() -> None:
-    assert chosen([Need("a", shape(1000), 8)], [owned("l1"), owned("l2"), owned("l3", 8000)]) == ["l3"]
+    assert chosen([PendingNeed("a", shape(1000), 8)], [owned("l1"), owned("l2"), owned("l3", 8000)]) == ["l3"]
 
 
 @pytest.mark.parametrize(
     ("dear", "cheap"),
     [
-        (Loss(True, 0, 0, 0), Loss(False, 1000, 900_000, 9)),
-        (Loss(False, 10, 0, 0), Loss(False, 0, 900_000, 9)),
-        (Loss(False, 0, 5000, 0), Loss(False, 0, 10, 9)),
-        (Loss(False, 0, 10, 7), Loss(False, 0, 10, 2)),
+        (ReturnLoss(True, 0, 0, 0), ReturnLoss(False, 1000, 900_000, 9)),
+        (ReturnLoss(False, 10, 0, 0), ReturnLoss(False, 0, 900_000, 9)),
+        (ReturnLoss(False, 0, 5000, 0), ReturnLoss(False, 0, 10, 9)),
+        (ReturnLoss(False, 0, 10, 7), ReturnLoss(False, 0, 10, 2)),
     ],
     ids=["disruption budget", "priority", "run time and size", "deletion cost"],
 )
-def test_the_least_lost_work_goes(dear: Loss, cheap: Loss) -> None:
+def test_the_least_lost_work_goes(dear: ReturnLoss, cheap: ReturnLoss) -> None:
     for losses in ({"l1": dear, "l2": cheap}, {"l1": cheap, "l2": dear}):
         expected = [name for name, loss in losses.items() if loss is cheap]
-        assert chosen([Need("a", shape(), 1)], [owned("l1"), owned("l2")], losses) == expected
+        assert chosen([PendingNeed("a", shape(), 1)], [owned("l1"), owned("l2")], losses) == expected
 
 
 def test_what_a_budget_allows_is_spent_once_over_all_nodes() -> None:
     """Each of four nodes has one pod of a controller of which one may go: what runs elsewhere for long goes first."""
-    small = replace(NOTHING, bounded=(Bounded("pool/ReplicaSet/batch/a", 1, 1),))
+    small = replace(NOTHING, bounded=(BudgetedPods("pool/ReplicaSet/batch/a", 1, 1),))
     losses = {f"l{number}": small for number in range(4)} | {f"l{number}": LONG_RUN for number in range(4, 8)}
     rows = [owned(name) for name in losses]
-    assert chosen([Need("a", shape(4000), 1)], rows, losses) == ["l0"]
-    assert chosen([Need("a", shape(4000), 5)], rows, losses) == ["l0", "l4", "l5", "l6", "l7"]
-    assert len(chosen([Need("a", shape(4000), 8)], rows, losses)) == 8, "who waits has them all the same"
+    assert chosen([PendingNeed("a", shape(4000), 1)], rows, losses) == ["l0"]
+    assert chosen([PendingNeed("a", shape(4000), 5)], rows, losses) == ["l0", "l4", "l5", "l6", "l7"]
+    assert len(chosen([PendingNeed("a", shape(4000), 8)], rows, losses)) == 8, "who waits has them all the same"
 
 
 def test_each_need_takes_its_share_of_one_node() -> None:
-    needs = [Need("a", shape(1000), 2), Need("b", shape(2000), 1)]
-    choice = choose(needs, nodes_of(owned("l1"), owned("l2")), Lent({"l1": NOTHING, "l2": NOTHING}, 100, LIMIT))
+    needs = [PendingNeed("a", shape(1000), 2), PendingNeed("b", shape(2000), 1)]
+    choice = choose(needs, nodes_of(owned("l1"), owned("l2")), LentNodes({"l1": NOTHING, "l2": NOTHING}, 100, LIMIT))
     assert list(choice.nodes.values()) == [{"a": 2, "b": 1}]
     assert choice.unmet == 0
 
 
 def test_replicas_that_keep_apart_get_a_node_each() -> None:
     apart = PodTerm(PodSelector((Requirement("app", "In", ("web",)),)), own=True, topology_key=HOSTNAME_LABEL)
-    need = Need("a", shape(1000, apart=(apart,)), 2)
+    need = PendingNeed("a", shape(1000, apart=(apart,)), 2)
     assert chosen([need], [owned("l1"), owned("l2"), owned("l3")]) == ["l1", "l2"]
 
 
@@ -107,7 +107,7 @@ def test_no_more_go_back_to_a_zone_than_may_be_there() -> None:
     """One replica a zone: a second node of it would help nobody."""
     apart = PodTerm(PodSelector((Requirement("app", "In", ("web",)),)), own=True, topology_key="zone")
     rows = [owned("l1", zone="a"), owned("l2", zone="a"), owned("l3", zone="b")]
-    found = chosen([Need("a", shape(1000, apart=(apart,)), 3)], rows)
+    found = chosen([PendingNeed("a", shape(1000, apart=(apart,)), 3)], rows)
     assert len(found) == 2
     assert "l3" in found
 
@@ -115,7 +115,7 @@ def test_no_more_go_back_to_a_zone_than_may_be_there() -> None:
 def test_at_most_so_many_as_the_step_may() -> None:
     losses = {f"l{n}": NOTHING for n in range(4)}
     nodes = nodes_of(*(owned(name) for name in losses))
-    assert len(choose([Need("a", shape(4000), 4)], nodes, Lent(losses, 100, 3)).nodes) == 3
+    assert len(choose([PendingNeed("a", shape(4000), 4)], nodes, LentNodes(losses, 100, 3)).nodes) == 3
 
 
 # ── Against an exact solver ─────────────────────────────────────────────────────────────────────────────────────────
@@ -151,15 +151,15 @@ Groups = list[tuple[int, int]]
 def beyond_the_fewest(groups: Groups, lent: list[int], free: list[int]) -> int | None:
     """How many nodes more go back than need to; None: not all pods that wait run. Each that goes back has a pod, and
     looking again finds the same."""
-    needs = [Need(f"g{index}", shape(cpu), pods) for index, (cpu, pods) in enumerate(groups)]
+    needs = [PendingNeed(f"g{index}", shape(cpu), pods) for index, (cpu, pods) in enumerate(groups)]
     rows = [owned(f"l{index}", cpu) for index, cpu in enumerate(lent)]
     rows += [owned(f"free{index}", cpu) for index, cpu in enumerate(free)]
     losses = {f"l{index}": NOTHING for index in range(len(lent))}
     nodes = nodes_of(*rows)
-    choice = choose(needs, nodes, Lent(losses, 100, LIMIT))
+    choice = choose(needs, nodes, LentNodes(losses, 100, LIMIT))
     assert all(sum(taken.values()) > 0 for taken in choice.nodes.values())
     rest = {name: loss for name, loss in losses.items() if name not in choice.nodes}
-    again = choose(needs, nodes, Lent(rest, 100, LIMIT, promised=choice.nodes))
+    again = choose(needs, nodes, LentNodes(rest, 100, LIMIT, promised=choice.nodes))
     assert again.nodes == {}, "looking again finds the same"
     if choice.unmet:
         return None

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from descheduler.core import recalling
 from descheduler.core.asked_back import ask_back
 from descheduler.core.choosing import TRIED_NODES_MAX
-from descheduler.core.declaring import Asked
+from descheduler.core.declaring import LendingRequest
 from descheduler.core.losses import loss_of, lost_lately
 from descheduler.core.needs import needs_of, unknown_of
-from descheduler.core.rules import Rules
+from descheduler.core.rules import LendingRules
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
 from spillway.amounts import INT64_MAX, INT64_MIN
@@ -44,7 +44,7 @@ from .lending_log import (
 )
 
 MINUTE_MS = 60_000
-BOUND_MS = Rules().bound_ms
+BOUND_MS = LendingRules().bound_ms
 POLICY = Policy((), (), "Wait")
 MANIFEST = (
     b'{"kind":"Deployment","spec":{"template":{"metadata":{"labels":{"app":"web"}},'
@@ -164,7 +164,7 @@ def test_asked_for_by_name_a_node_goes_back_for_the_same_ones_still() -> None:
     (first,) = follow_up(state, Generations())
     assert isinstance(first, NodeRecalled)
     request = RecallRequest(OWN, ("n1",))
-    ((event,), _) = ask_back(state, request, Asked("me", Generation(9, 9), NOW_MS))
+    ((event,), _) = ask_back(state, request, LendingRequest("me", Generation(9, 9), NOW_MS))
     assert isinstance(event, NodeRecalled)
     assert (event.cause, event.wanted_by, event.wanted_replicas) == ("Asked", first.wanted_by, first.wanted_replicas)
 

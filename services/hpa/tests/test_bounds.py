@@ -10,7 +10,7 @@ from hpa.core.heard.inputs import BACKLOGS_MAX, backlog_size, row_size
 from hpa.core.requests.reporting import NAME_MAX, accepted
 from spillway import wire
 from spillway.addresses import BACKLOG
-from spillway.dead_letters import Unwritable, outgoing
+from spillway.dead_letters import UnwritableEvent, outgoing
 from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScaleStateChanged
 from spillway.v1 import events_pb2
 from spillway.wire import value_from
@@ -82,7 +82,7 @@ def test_a_backlog_of_more_partitions_than_are_kept_is_not_read(calls_of: Any) -
     assert len(read) == wire.BACKLOG_ENTRIES_MAX + 1
     assert isinstance(found, BacklogObserved)
     assert len(found.partitions) == wire.BACKLOG_ENTRIES_MAX
-    with pytest.raises(Unwritable, match="partitions: 15001"):
+    with pytest.raises(UnwritableEvent, match="partitions: 15001"):
         outgoing(replace(found, partitions=(*found.partitions, found.partitions[0])))
 
 

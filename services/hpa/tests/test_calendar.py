@@ -14,9 +14,9 @@ from hpa.core.own.calendar import (
     CEILING,
     EXACT,
     FLOOR,
-    Bound,
-    Once,
-    Recurring,
+    CalendarBound,
+    RecurringPeriod,
+    SinglePeriod,
     Window,
     bound_by,
     instant,
@@ -32,8 +32,8 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp())
 
 
-def times(start: str, end: str, zone: ZoneInfo = BERLIN) -> Recurring:
-    return Recurring(parse_cron(start), parse_cron(end), zone)
+def times(start: str, end: str, zone: ZoneInfo = BERLIN) -> RecurringPeriod:
+    return RecurringPeriod(parse_cron(start), parse_cron(end), zone)
 
 
 DAY = times("0 8 * * 1-5", "0 18 * * 1-5")
@@ -56,18 +56,18 @@ WEEKLY = times("0 2 * * 0", "0 3 * * 0")
         pytest.param(NIGHT, "2026-10-25T02:30", True, "2026-10-25T04:00", id="twice: from the first on"),
     ],
 )
-def test_when_a_window_is_open(when: Recurring, now: str, is_open: bool, due: str) -> None:
+def test_when_a_window_is_open(when: RecurringPeriod, now: str, is_open: bool, due: str) -> None:
     found = opening(when, at(now))
     assert (found.is_open, found.due_s) == (is_open, at(due))
 
 
 def test_a_window_of_dates_is_open_once() -> None:
-    once = Once(100, 200)
+    once = SinglePeriod(100, 200)
     assert [opening(once, now).is_open for now in (99, 100, 199, 200)] == [False, True, True, False]
     assert [opening(once, now).due_s for now in (99, 100, 200)] == [100, 200, None]
 
 
-ALWAYS = Once(0, 10**10)
+ALWAYS = SinglePeriod(0, 10**10)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,12 @@ def test_near_a_change_of_the_clocks_a_window_is_open_from_its_start_to_its_end(
 
 
 def test_bounds_say_when_they_may_change() -> None:
-    windows = [Window("day", DAY, FLOOR, 9), Window("once", Once(at("2026-11-20T12:00"), at("2026-11-21")), CEILING, 4)]
+    windows = [
+        Window("day", DAY, FLOOR, 9),
+        Window("once", SinglePeriod(at("2026-11-20T12:00"), at("2026-11-21")), CEILING, 4),
+    ]
     now_s = at("2026-11-20T09:00")
-    assert bound_by(windows, 1, 1, now_s) == Bound(9, ("day",), at("2026-11-20T12:00"))
+    assert bound_by(windows, 1, 1, now_s) == CalendarBound(9, ("day",), at("2026-11-20T12:00"))
 
 
 @pytest.mark.parametrize(

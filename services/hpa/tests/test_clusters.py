@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from hpa.core.heard.cluster_pods import cluster_pods
-from hpa.core.heard.clusters import Clusters
-from hpa.core.kubernetes.policy import Settings
+from hpa.core.heard.clusters import WorkloadClusters
+from hpa.core.kubernetes.policy import ControllerSettings
 from hpa.core.kubernetes.totals import MetricRule
-from hpa.core.rules import Rules
-from hpa.core.scaled import Scaled
+from hpa.core.rules import HpaRules
+from hpa.core.scaled import ScaledWorkload
 from hpa.core.sizing.sizing import size
 from hpa.core.state import HpaState
 from spillway.events import Event
@@ -21,8 +21,8 @@ from spillway.events_scaling import ContainerRequests, ContainerUsage, ObservedP
 from .whole_clusters import whole
 from .world import KEY, START_MS, World, cpu_at, declared, external, hpa, load, own, scaled_object
 
-RULES = Rules(
-    settings=Settings(cpu_initialization_ms=20, initial_readiness_delay_ms=5, downscale_stabilization_ms=15),
+RULES = HpaRules(
+    settings=ControllerSettings(cpu_initialization_ms=20, initial_readiness_delay_ms=5, downscale_stabilization_ms=15),
     sample_age_max_ms=12,
     pods_age_max_ms=9,
     load_age_max_ms=15,
@@ -78,7 +78,7 @@ GONE = st.tuples(st.just("gone"), CLUSTERS)
 @given(steps=st.lists(st.tuples(st.integers(-2, 9), RECORDS | GONE | st.none()), max_size=25))
 def test_kept_totals_are_those_over_all_pods(steps: list[tuple[int, Any]]) -> None:
     """Also where an instant lies before the one that was asked for last, as for Explain after a decision."""
-    clusters, now_ms = Clusters(), 30
+    clusters, now_ms = WorkloadClusters(), 30
     for passed_ms, record in steps:
         now_ms += passed_ms
         if isinstance(record, PodsObserved):
@@ -108,7 +108,7 @@ class Beside(HpaState):
 
     decisions = 0
 
-    def _evaluate(self, scaled: Scaled, at_ms: int) -> list[Event]:
+    def _evaluate(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
         case = self.case(scaled, at_ms)
         expected = size(with_fields(case, inputs=replace(case.inputs, clusters=whole(case.inputs.clusters))))
         events = super()._evaluate(scaled, at_ms)

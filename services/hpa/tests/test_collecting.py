@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from hpa.core.questions import NOBODY_ASKS
-from hpa.external_metrics.collecting import Collecting, CollectingSettings, unasked
-from hpa.external_metrics.connections import Connections, KafkaConnection, PrometheusConnection
+from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, unasked
+from hpa.external_metrics.connections import KafkaConnection, NamedConnections, PrometheusConnection
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
@@ -42,8 +42,8 @@ class Prometheus:
         finally:
             self.at_once -= 1
 
-    def named(self) -> Connections:
-        return Connections(prometheus={"main": PrometheusConnection(self.url)})
+    def named(self) -> NamedConnections:
+        return NamedConnections(prometheus={"main": PrometheusConnection(self.url)})
 
     def value(self, query: str, *values: str) -> None:
         result = [{"metric": {}, "value": [1, value]} for value in values]
@@ -98,9 +98,9 @@ class Log:
 
 @asynccontextmanager
 async def running(
-    log: Log, connections: Connections, *policies: ScalePolicyDeclared, **settings: Any
-) -> AsyncIterator[Collecting]:
-    collecting = Collecting(log.publish, connections, CollectingSettings(**settings), lambda: 5_000, Random(1))
+    log: Log, connections: NamedConnections, *policies: ScalePolicyDeclared, **settings: Any
+) -> AsyncIterator[MetricCollection]:
+    collecting = MetricCollection(log.publish, connections, CollectingSettings(**settings), lambda: 5_000, Random(1))
     for one in policies:
         collecting.declare(one)
     task = asyncio.create_task(collecting.run())
@@ -145,7 +145,7 @@ async def test_an_empty_answer_is_zero_or_trouble_as_the_trigger_says(prometheus
 async def test_what_the_operator_did_not_name_is_not_asked(prometheus: Prometheus) -> None:
     log = Log()
     asks = policy("web", query(prometheus.url, "up"), queue("127.0.0.1:1"))
-    async with running(log, Connections(), asks):
+    async with running(log, NamedConnections(), asks):
         await until(lambda: len({type(event) for event in log.events}) == 2)
     assert prometheus.asked == {}
     for event in log.events:
@@ -161,7 +161,7 @@ async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prom
     main = PrometheusConnection(prometheus.url, namespace_label="namespace")
     others = PrometheusConnection("http://127.0.0.1:1", namespaces=("bank",))
     orders = KafkaConnection(NOBODY.bootstrap_servers, namespaces=("bank",))
-    connections = Connections({"orders": orders}, {"others": others, "main": main})
+    connections = NamedConnections({"orders": orders}, {"others": others, "main": main})
     queries = (query(prometheus.url, text) for text in ("sum(up)", 'sum(up{namespace="bank"})'))
     asks, log = policy("web", *queries, queue("127.0.0.1:1")), Log()
     async with running(log, connections, asks):
@@ -180,7 +180,7 @@ async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prom
 
 
 def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
-    named = Connections({"local": KafkaConnection(("127.0.0.1:1", "127.0.0.1:2"))}, {})
+    named = NamedConnections({"local": KafkaConnection(("127.0.0.1:1", "127.0.0.1:2"))}, {})
     policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3", "u"), query("http://127.0.0.1:4", "up"))
     nobody = "it is unknown until somebody reports it"
     ours = "not among the connections that the operator named for namespace 'default'"
@@ -210,7 +210,7 @@ def test_metrics_that_only_others_can_say_are_named() -> None:
         spec = {"scaleTargetRef": reference, "maxReplicas": 5, "metrics": metrics}
         manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": spec}
         event = ScalePolicyDeclared("default", "web", Generation(1, 1), kind, "p", json.dumps(manifest).encode(), 0)
-        found[kind] = unasked(Connections(), event)
+        found[kind] = unasked(NamedConnections(), event)
     named = [f"metrics: {one}: {NOBODY_ASKS}" for one in ("pods metric busy", "object metric requests")]
     expected = (*named, f"metrics: external metric queue: {NOBODY_ASKS}")
     assert found == {"HorizontalPodAutoscaler": expected, "ScalePolicy": expected}
@@ -218,7 +218,7 @@ def test_metrics_that_only_others_can_say_are_named() -> None:
 
 async def test_a_queue_whose_broker_is_gone_is_unknown() -> None:
     log = Log()
-    async with running(log, Connections(kafka={"orders": NOBODY}), policy("web", queue("127.0.0.1:1"))):
+    async with running(log, NamedConnections(kafka={"orders": NOBODY}), policy("web", queue("127.0.0.1:1"))):
         await until(lambda: log.events)
     (event, *_) = log.of("web")
     assert (event.connection, event.group, event.topic, event.partitions, event.at_ms) == (
@@ -325,7 +325,7 @@ async def test_a_queue_of_more_partitions_than_a_record_holds_is_unknown() -> No
             raise ValueError("3000000 bytes: expected at most 2097152")
         await log.publish(event)
 
-    collecting = Collecting(publish, Connections(), CollectingSettings(), lambda: 5_000, Random(1))
+    collecting = MetricCollection(publish, NamedConnections(), CollectingSettings(), lambda: 5_000, Random(1))
     rows = (PartitionBacklog("t", 0, 5, 0, 0),)
     await collecting._tell(BacklogObserved("default", "web", "local", "g", "t", rows, 5_000, "hpa", ""))
     (event,) = log.of("web")
@@ -342,7 +342,7 @@ async def test_an_answer_that_cannot_be_told_ends_no_other_question(prometheus: 
             raise ValueError("3000000 bytes: expected at most 2097152")
         await log.publish(event)
 
-    collecting = Collecting(publish, prometheus.named(), CollectingSettings(), lambda: 5_000, Random(1))
+    collecting = MetricCollection(publish, prometheus.named(), CollectingSettings(), lambda: 5_000, Random(1))
     for name in ("large", "up"):
         collecting.declare(policy(name, query(prometheus.url, name)))
     task = asyncio.create_task(collecting.run())
@@ -356,7 +356,7 @@ async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus)
     prometheus.value("up", "1")
     log = Log()
     connections = prometheus.named()
-    collecting = Collecting(log.publish, connections, CollectingSettings(), lambda: 5_000, Random(1))
+    collecting = MetricCollection(log.publish, connections, CollectingSettings(), lambda: 5_000, Random(1))
     collecting.declare(policy("web", query(prometheus.url, "up")))
     for _ in range(2):
         count = len(log.events)

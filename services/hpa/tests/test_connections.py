@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpa.external_metrics.connections import Connections, NoConnection, read_connections
+from hpa.external_metrics.connections import NamedConnections, NoConnection, read_connections
 from spillway.settings import OperatorError
 
 FILE = """
@@ -23,7 +23,7 @@ prometheus:
 """
 
 
-def read(tmp_path: Path, text: str) -> Connections:
+def read(tmp_path: Path, text: str) -> NamedConnections:
     path = tmp_path / "connections.yaml"
     path.write_text(text)
     return read_connections(str(path))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.cron import Cron, InvalidCron, next_after, parse_cron, parse_zone
+from hpa.core.cron import CronSchedule, InvalidCron, next_after, parse_cron, parse_zone
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/
 INSTANTS = st.integers(1_500_000_000, 1_800_000_000)
 
 
-def means(cron: Cron, local: datetime) -> bool:
+def means(cron: CronSchedule, local: datetime) -> bool:
     return (
         local.minute in cron.minutes.values
         and local.hour in cron.hours.values

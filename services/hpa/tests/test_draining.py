@@ -13,28 +13,28 @@ from hpa.core.own.draining import (
     TO_DRAIN,
     TOO_MANY,
     WITHIN_TARGET,
+    ConsumerGroup,
     DrainTarget,
     DrainWish,
-    Group,
-    Partition,
-    Partitions,
-    Service,
+    QueuePartition,
+    QueuePartitions,
+    ServiceRate,
     after,
     drained_s,
     replicas_to_drain,
 )
 
-FAST = Service(rate=10.0)
+FAST = ServiceRate(rate=10.0)
 
 
 def drain(
-    group: Group, partitions: list[Partition], service: Service, target: DrainTarget, max_replicas: int
+    group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
-    return replicas_to_drain(group, Partitions.of(partitions), service, target, max_replicas)
+    return replicas_to_drain(group, QueuePartitions.of(partitions), service, target, max_replicas)
 
 
-def of(replicas: int) -> Group:
-    return Group(replicas, replicas)
+def of(replicas: int) -> ConsumerGroup:
+    return ConsumerGroup(replicas, replicas)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def of(replicas: int) -> Group:
         pytest.param(8, [(0, 4)] * 8, FAST, 60, (4, TOO_MANY, 0), id="a margin stays: two partitions of four a second"),
         pytest.param(8, [(0, 5)] * 8, FAST, 60, (8, WITHIN_TARGET, 0), id="two partitions of five leave no margin"),
         pytest.param(
-            8, [(1490, 0)] * 8, Service(10.0, 30.0, 2.0), 600, (8, WITHIN_TARGET, 0), id="who is busy for now stays"
+            8, [(1490, 0)] * 8, ServiceRate(10.0, 30.0, 2.0), 600, (8, WITHIN_TARGET, 0), id="who is busy for now stays"
         ),
         pytest.param(
             1,
@@ -82,13 +82,18 @@ def of(replicas: int) -> Group:
         pytest.param(
             1,
             [(1000, 0)] * 8,
-            Service(10.0, 50.0),
+            ServiceRate(10.0, 50.0),
             100,
             (8, TO_DRAIN, 8),
             id="half the time goes in starting: all partitions",
         ),
         pytest.param(
-            4, [(100, 0)] * 8, Service(10.0, 0.0, 60.0), 11, (4, NOT_WORTH_IT, 8), id="the rebalance would take longer"
+            4,
+            [(100, 0)] * 8,
+            ServiceRate(10.0, 0.0, 60.0),
+            11,
+            (4, NOT_WORTH_IT, 8),
+            id="the rebalance would take longer",
         ),
         pytest.param(
             2, [(0, 30)] * 2, FAST, 60, (2, WITHIN_TARGET, 2), id="no more than partitions, though it never drains"
@@ -98,11 +103,11 @@ def of(replicas: int) -> Group:
 def test_the_size_asked_for(
     current: int,
     partitions: list[tuple[float, float]],
-    service: Service,
+    service: ServiceRate,
     within_s: float,
     expected: tuple[int, str, int],
 ) -> None:
-    found = drain(of(current), [Partition(*one) for one in partitions], service, DrainTarget(within_s), 100)
+    found = drain(of(current), [QueuePartition(*one) for one in partitions], service, DrainTarget(within_s), 100)
     assert (found.replicas, found.reason, found.hot) == expected
 
 
@@ -115,15 +120,15 @@ def test_the_size_asked_for(
     ],
 )
 def test_a_burst_that_has_waited_is_read_sooner(waited_s: float, expected: int) -> None:
-    partitions = [Partition(270, 0, waited_s)] * 16
+    partitions = [QueuePartition(270, 0, waited_s)] * 16
     assert drain(of(1), partitions, FAST, DrainTarget(120), 100).replicas == expected
 
 
 def test_what_came_evenly_is_not_as_old_as_its_oldest() -> None:
     """A lag that arrivals explain is in time though its oldest record has waited for most of the time."""
-    evenly = [Partition(100, 1, 100)] * 8
+    evenly = [QueuePartition(100, 1, 100)] * 8
     assert drain(of(1), evenly, FAST, DrainTarget(120), 100).reason == WITHIN_TARGET
-    at_once = [Partition(100, 0, 100)] * 8
+    at_once = [QueuePartition(100, 0, 100)] * 8
     assert drain(of(1), at_once, FAST, DrainTarget(120), 100).reason == TO_DRAIN
 
 
@@ -142,23 +147,23 @@ def test_they_leave_together_and_make_nothing_late(
     lags: list[float], waited_s: float, expected: tuple[int, str]
 ) -> None:
     """24 replicas for 24 partitions, ten records a second each, to which half of one comes."""
-    partitions = [Partition(lag, 0.5, waited_s if lag else 0.0) for lag in lags]
-    service = Service(10.0, 30.0, 5.0)
+    partitions = [QueuePartition(lag, 0.5, waited_s if lag else 0.0) for lag in lags]
+    service = ServiceRate(10.0, 30.0, 5.0)
     found = drain(of(24), partitions, service, DrainTarget(120), 24)
     assert (found.replicas, found.reason) == expected
 
 
 def test_who_starts_counts_from_when_it_is_ready() -> None:
     """After a jump the size stays while its replicas start; a longer queue makes it jump again."""
-    service, target = Service(10.0, 40.0, 5.0), DrainTarget(120)
-    found = drain(of(1), [Partition(150, 0.5)] * 40, service, target, 100)
+    service, target = ServiceRate(10.0, 40.0, 5.0), DrainTarget(120)
+    found = drain(of(1), [QueuePartition(150, 0.5)] * 40, service, target, 100)
     assert found.reason == TO_DRAIN
     for gone_s in (10, 30):
-        group = Group(found.replicas, 1, 40.0 - gone_s)
-        then = after(Partitions.of([Partition(150, 0.5)] * 40), 1, service, gone_s)
+        group = ConsumerGroup(found.replicas, 1, 40.0 - gone_s)
+        then = after(QueuePartitions.of([QueuePartition(150, 0.5)] * 40), 1, service, gone_s)
         assert replicas_to_drain(group, then, service, target, 100).replicas == found.replicas
-    more = [Partition(280, 0.5)] * 40
-    assert drain(Group(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
+    more = [QueuePartition(280, 0.5)] * 40
+    assert drain(ConsumerGroup(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
 
 
 @pytest.mark.parametrize(
@@ -175,37 +180,37 @@ def test_who_starts_counts_from_when_it_is_ready() -> None:
 )
 def test_fewer_for_a_while(wanted: int, reading: int, work: float, lag: float, expected: tuple[int, str]) -> None:
     """24 partitions, 10 records a second each at most; work: what comes, in replicas."""
-    service, target = Service(10.0, 30.0, 5.0), DrainTarget(120, 0.1, alternates=True)
+    service, target = ServiceRate(10.0, 30.0, 5.0), DrainTarget(120, 0.1, alternates=True)
     waited_s = lag / work * 2.4
-    partitions = [Partition(lag, work * 10 / 24, waited_s)] * 24
-    found = drain(Group(wanted, reading), partitions, service, target, 100)
+    partitions = [QueuePartition(lag, work * 10 / 24, waited_s)] * 24
+    found = drain(ConsumerGroup(wanted, reading), partitions, service, target, 100)
     assert (found.replicas, found.reason) == expected
-    resting = drain(Group(wanted, reading), partitions, service, DrainTarget(120, 0.1), 100)
+    resting = drain(ConsumerGroup(wanted, reading), partitions, service, DrainTarget(120, 0.1), 100)
     assert resting.reason == (WITHIN_TARGET if found.reason == FOR_A_WHILE else found.reason)
 
 
 EVEN = st.builds(
-    lambda count, lag, arrivals: [Partition(lag, arrivals)] * count,
+    lambda count, lag, arrivals: [QueuePartition(lag, arrivals)] * count,
     st.integers(1, 40),
     st.floats(0, 5000),
     st.floats(0, 20),
 )
 SKEWED = st.lists(
-    st.builds(Partition, st.floats(0, 5000), st.floats(0, 20), st.floats(0, 900)), min_size=1, max_size=40
+    st.builds(QueuePartition, st.floats(0, 5000), st.floats(0, 20), st.floats(0, 900)), min_size=1, max_size=40
 )
-SERVICES = st.builds(Service, st.floats(1, 50), st.floats(0, 60), st.floats(0, 10))
+SERVICES = st.builds(ServiceRate, st.floats(1, 50), st.floats(0, 60), st.floats(0, 10))
 TARGETS = st.builds(DrainTarget, st.floats(30, 600), st.floats(0, 0.5), st.booleans())
-GROUPS = st.builds(lambda wanted, starting, ready_s: Group(wanted, max(0, wanted - starting), ready_s),
+GROUPS = st.builds(lambda wanted, starting, ready_s: ConsumerGroup(wanted, max(0, wanted - starting), ready_s),
                    st.integers(0, 30), st.integers(0, 30), st.floats(0, 60))  # fmt: skip
 
 
-def ask(group: Group, partitions: list[Partition], service: Service, target: DrainTarget) -> DrainWish:
+def ask(group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget) -> DrainWish:
     return drain(group, partitions, service, target, 30)
 
 
 @given(group=GROUPS, partitions=SKEWED, service=SERVICES, target=TARGETS)
 def test_never_more_than_can_work_and_never_zero_with_work(
-    group: Group, partitions: list[Partition], service: Service, target: DrainTarget
+    group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget
 ) -> None:
     found = ask(group, partitions, service, target)
     work = any(one.lag > 0 or one.arrivals > 0 for one in partitions)
@@ -214,7 +219,7 @@ def test_never_more_than_can_work_and_never_zero_with_work(
 
 @given(group=GROUPS, partitions=SKEWED, service=SERVICES, target=TARGETS)
 def test_each_reason_says_its_direction(
-    group: Group, partitions: list[Partition], service: Service, target: DrainTarget
+    group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget
 ) -> None:
     found = ask(group, partitions, service, target)
     kept = min(group.wanted, len(partitions), 30)
@@ -223,7 +228,7 @@ def test_each_reason_says_its_direction(
         assert (found.replicas > kept) - (found.replicas < kept) == direction[found.reason]
 
 
-def simulated_s(current: int, wanted: int, partitions: list[Partition], service: Service) -> float:
+def simulated_s(current: int, wanted: int, partitions: list[QueuePartition], service: ServiceRate) -> float:
     """In small steps: who runs reads while others start, nobody during the rebalance, then all; partitions in turn."""
 
     def step(lags: list[float], readers: int, seconds: float) -> list[float]:
@@ -256,8 +261,8 @@ def test_one_jump_drains_in_time(
     current: int, rate: float, within_s: float, load: float, coming: float, delays: tuple[float, float]
 ) -> None:
     """By a simulation. load, coming: what waits and what comes, as the work of so many replicas for all of the time."""
-    service = Service(rate, delays[0] * within_s, delays[1] * within_s)
-    partitions = [Partition(load * rate * within_s / 40, coming * load * rate / 40)] * 40
+    service = ServiceRate(rate, delays[0] * within_s, delays[1] * within_s)
+    partitions = [QueuePartition(load * rate * within_s / 40, coming * load * rate / 40)] * 40
     found = drain(of(current), partitions, service, DrainTarget(within_s), 100)
     assert found.reason == TO_DRAIN
     took_s = simulated_s(current, found.replicas, partitions, service)
@@ -277,8 +282,8 @@ def test_who_is_needed_stays(
     current: int, rate: float, load: list[tuple[float, float]], margin: float, rebalance_s: float
 ) -> None:
     """After a scale-in those that stay drain in time what waits, and nobody is called back."""
-    partitions = [Partition(lag * rate, arrivals * rate) for lag, arrivals in load]
-    service, target = Service(rate, 20.0, rebalance_s), DrainTarget(60.0, margin)
+    partitions = [QueuePartition(lag * rate, arrivals * rate) for lag, arrivals in load]
+    service, target = ServiceRate(rate, 20.0, rebalance_s), DrainTarget(60.0, margin)
     found = ask(of(current), partitions, service, target)
     if found.reason == TOO_MANY:
         assert found.drained_s <= target.within_s + service.rebalance_s + 1e-6
@@ -287,14 +292,14 @@ def test_who_is_needed_stays(
 
 @given(replicas=st.integers(1, 30), partitions=EVEN, service=SERVICES, more=st.floats(1, 1000))
 def test_a_longer_queue_is_never_drained_sooner(
-    replicas: int, partitions: list[Partition], service: Service, more: float
+    replicas: int, partitions: list[QueuePartition], service: ServiceRate, more: float
 ) -> None:
-    longer = [Partition(one.lag + more, one.arrivals) for one in partitions]
-    assert drained_s(replicas, Partitions.of(longer), service) >= drained_s(
-        replicas, Partitions.of(partitions), service
+    longer = [QueuePartition(one.lag + more, one.arrivals) for one in partitions]
+    assert drained_s(replicas, QueuePartitions.of(longer), service) >= drained_s(
+        replicas, QueuePartitions.of(partitions), service
     )
 
 
 def test_what_never_drains_takes_for_ever() -> None:
-    assert drained_s(1, Partitions.of([Partition(0, 20)]), FAST) == math.inf
-    assert drained_s(1, Partitions.of([Partition(5, 10)]), FAST) == math.inf
+    assert drained_s(1, QueuePartitions.of([QueuePartition(0, 20)]), FAST) == math.inf
+    assert drained_s(1, QueuePartitions.of([QueuePartition(5, 10)]), FAST) == math.inf

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpa.core.kubernetes.deciding import Scale
+from hpa.core.kubernetes.deciding import ScaleTargetSize
 from hpa.core.kubernetes.evaluating import (
     CONTROLLER,
     EVENT,
     NOTHING_DECIDED,
     SYNC_PERIOD_MS,
-    Observed,
+    ObservedMetrics,
     ScalingState,
     evaluate,
 )
-from hpa.core.kubernetes.pods import Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.pods import CountedPod, PodKey, PodsSeen, Sample
 from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     BY_PERCENT,
@@ -26,16 +26,16 @@ from hpa.core.kubernetes.policy import (
     RESOURCE,
     Autoscaler,
     Behavior,
+    ControllerSettings,
     Metric,
     ScalingPolicy,
     ScalingRules,
-    Settings,
-    Target,
+    TargetValue,
 )
-from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, Unavailable
+from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, UnavailableMetric
 
-QUEUE = Metric(EXTERNAL, "lag", Target(AVERAGE_VALUE, 10_000))
-CPU = Metric(RESOURCE, "cpu", Target(AVERAGE_VALUE, 100))
+QUEUE = Metric(EXTERNAL, "lag", TargetValue(AVERAGE_VALUE, 10_000))
+CPU = Metric(RESOURCE, "cpu", TargetValue(AVERAGE_VALUE, 100))
 INSTANTS = 90
 NO_PODS = PodsSeen({})
 RULES = st.builds(
@@ -58,7 +58,7 @@ POLICIES = st.builds(
 )
 LAGS = st.one_of(st.none(), st.integers(0, 500_000))
 TRACES = st.dictionaries(st.integers(1, INSTANTS - 1), LAGS, max_size=12)
-SETTINGS = Settings(downscale_stabilization_ms=20, cpu_initialization_ms=30, initial_readiness_delay_ms=5)
+SETTINGS = ControllerSettings(downscale_stabilization_ms=20, cpu_initialization_ms=30, initial_readiness_delay_ms=5)
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Run:
     def ask(self, now_ms: int, reading: Reading, seen: PodsSeen = NO_PODS, mode: str = EVENT) -> int | None:
         if self.restarts:
             self.state = msgspec.json.decode(msgspec.json.encode(self.state), type=ScalingState)
-        observed = Observed(Scale(self.replicas, self.replicas), seen, (reading,))
+        observed = ObservedMetrics(ScaleTargetSize(self.replicas, self.replicas), seen, (reading,))
         found = evaluate(self.policy, observed, self.state, SETTINGS, now_ms, mode)
         self.state, self.due_ms = found.state, found.due_ms
         self.replicas = self.replicas if found.decision.replicas is None else found.decision.replicas
@@ -82,7 +82,7 @@ class Run:
 
 
 def reading_of(lag: int | None) -> Reading:
-    return Unavailable("no answer") if lag is None else SeriesReading((lag,))
+    return UnavailableMetric("no answer") if lag is None else SeriesReading((lag,))
 
 
 def decisions(run: Run, trace: dict[int, int | None], *, always: bool) -> list[tuple[int, int]]:
@@ -129,7 +129,7 @@ def test_a_pod_that_leaves_its_initialization_is_due(started: list[int], use: in
     """The groups of pods change by time alone only at instants that were said to be due."""
     policy = Autoscaler(40, (CPU,), behavior=Behavior(ScalingRules((ScalingPolicy(BY_PODS, 9, 1),)), ScalingRules(())))
     pods = {
-        PodKey("one", "shop", f"web-{n}"): Pod(started_ms=at, ready=ready[n], ready_changed_ms=at + 3)
+        PodKey("one", "shop", f"web-{n}"): CountedPod(started_ms=at, ready=ready[n], ready_changed_ms=at + 3)
         for n, at in enumerate(started)
     }
     reading, seen = PodReading({key: Sample(use, 10, 2) for key in pods}), PodsSeen(pods)

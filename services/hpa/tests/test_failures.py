@@ -12,12 +12,12 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from hpa.core.heard.heard import Heard
+from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests.answers import explain
-from hpa.core.scaled import BadPolicy, Failed, IsOver, Scaled
-from hpa.core.sizing.composing import Case
+from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, ScaledWorkload
+from hpa.core.sizing.composing import SizingCase
 from hpa.core.state import HpaState
-from hpa.service import Clocks, Hpa
+from hpa.service import Hpa, HpaClocks
 from hpa.settings import HpaSettings
 from spillway.addresses import LOAD, SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
@@ -28,7 +28,7 @@ from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.running.request_queue import Written
-from spillway.running.standby import Turn
+from spillway.running.standby import WriterTurn
 
 from .world import KEY, World, at, begun, condition, declared, external, hpa, load, own, sizes
 
@@ -38,7 +38,7 @@ OTHER = (KEY[0], "other")
 class Defective(HpaState):
     """Cannot compute with the rules of one workload while its queue is 13, as a defect of ours might have it."""
 
-    def case(self, scaled: Scaled, at_ms: int) -> Case:
+    def case(self, scaled: ScaledWorkload, at_ms: int) -> SizingCase:
         found = super().case(scaled, at_ms)
         if scaled.key != KEY or all(one.value_milli != 13_000 for one in found.inputs.loads.values()):
             return found
@@ -132,10 +132,10 @@ async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
         LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"),
         HpaSettings(),
         "hpa-1",
-        Clocks(lambda: 0, lambda: 0.0),
+        HpaClocks(lambda: 0, lambda: 0.0),
     )
-    made.state.failed += [Failed(KEY, "the trace", again=False), Failed(KEY, "the trace", again=True)]
-    made.state.failed.append(Failed(KEY, "its trace", again=False, topic=LOAD.name))
+    made.state.failed += [FailedDecision(KEY, "the trace", again=False), FailedDecision(KEY, "the trace", again=True)]
+    made.state.failed.append(FailedDecision(KEY, "its trace", again=False, topic=LOAD.name))
     before = REGISTRY.get_sample_value("spillway_scale_failed_total") or 0
     with capture_logs() as logged:
         made.written([])
@@ -154,11 +154,11 @@ def test_a_decision_and_the_state_behind_it_are_written_together() -> None:
         LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"),
         HpaSettings(),
         "hpa-1",
-        Clocks(lambda: at(10), lambda: 0.0),
+        HpaClocks(lambda: at(10), lambda: 0.0),
     )
     made._state, made._has_begun = world.state, True
     made._heard.append(world._append(load("queue", 40, at(10))))
-    written = made.step(Turn(NoWriter())).events
+    written = made.step(WriterTurn(NoWriter())).events
     assert [type(event) for event in written] == [ScaleDecided, ScaleStateChanged]
 
 
@@ -166,7 +166,7 @@ def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
     class Talkative(HpaState):
         """Gives a reason that is larger than a record for one workload, as a defect of ours might do."""
 
-        def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+        def hear_while(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
             events, is_heard = super().hear_while(heard, now_ms, is_over)
             long = "r" * RECORD_BYTES_MAX
             return [
@@ -175,11 +175,11 @@ def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
             ], is_heard
 
     world = _with_another(Talkative)
-    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", Clocks(lambda: at(10), lambda: 0.0))
+    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", HpaClocks(lambda: at(10), lambda: 0.0))
     made._state, made._has_begun = world.state, True
     for name in (KEY[1], OTHER[1]):
         made._heard.append(world._append(replace(load("queue", 40, at(10)), name=name)))
-    written = made.step(Turn(NoWriter())).events
+    written = made.step(WriterTurn(NoWriter())).events
     assert [event.name for event in written if isinstance(event, ScaleDecided)] == [OTHER[1]]
     assert [(one.key, one.topic) for one in world.state.failed] == [(KEY, "")]
     assert (world.state.current(KEY), world.state.current(OTHER)) == (1, 4), "it keeps the size that was declared"
@@ -213,8 +213,8 @@ async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
 ) -> None:
     world = _with_another(Broken)
     world.state.defect = defect  # type: ignore[attr-defined]
-    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", Clocks(lambda: at(10), lambda: 0.0))
-    turn = Turn(LaterWriter())
+    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", HpaClocks(lambda: at(10), lambda: 0.0))
+    turn = WriterTurn(LaterWriter())
     made._state, made._has_begun, made.standby._turn = world.state, True, turn
     before = deepcopy((world.state.scaled[KEY], world.state.inputs[KEY], world.state.decided.get(KEY)))
     asked = [asyncio.create_task(made.declare_policy(_at_least(3, *names))) for names in (KEY, OTHER)]

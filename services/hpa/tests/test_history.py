@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.kubernetes.behavior import Bounds, allowed, with_scaled
+from hpa.core.kubernetes.behavior import ReplicaBounds, allowed, with_scaled
 from hpa.core.kubernetes.history import (
-    History,
+    Recommendation,
     ScaleChange,
-    Step,
+    ScalingHistory,
     held,
     highest_since,
     lowest_since,
@@ -25,7 +25,7 @@ WINDOWS = st.integers(0, 20)
 def test_extremes_over_steps_are_those_over_every_instant(numbers: list[int], window: int, narrower: int) -> None:
     """At each instant, for the window that is kept and any narrower one; and never more steps than numbers can bind."""
     narrower = min(narrower, window)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Recommendation, ...] = ()
     for now, number in enumerate(numbers):
         steps = recorded(steps, number, now, window)
         for width in (window, narrower):
@@ -40,7 +40,7 @@ def test_a_number_that_holds_until_the_next_event_counts_at_every_instant(
     changes: list[tuple[int, int]], window: int
 ) -> None:
     """Told only at its changes, the steps say what a list of every instant says."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Recommendation, ...] = ()
     numbers: list[int] = []
     for gap, number in changes:
         numbers += [numbers[-1] if numbers else number] * (gap if numbers else 0)
@@ -67,14 +67,16 @@ RULES = st.builds(
 @given(rules=st.tuples(RULES, RULES), wanted=st.lists(st.integers(0, 40), min_size=1, max_size=40))
 def test_what_behaviour_allows_keeps_its_promises(rules: tuple[ScalingRules, ScalingRules], wanted: list[int]) -> None:
     """Within the bounds, in the direction asked for, and not at all where a direction is disabled."""
-    behavior, bounds, current, history = Behavior(*rules), Bounds(1, 30), 10, History()
+    behavior, bounds, current, history = Behavior(*rules), ReplicaBounds(1, 30), 10, ScalingHistory()
     for now, desired in enumerate(wanted):
         left = allowed(current, desired, bounds, behavior, history, now)
         assert min(current, desired) <= left.stabilized <= max(current, desired)
         assert min(current, left.stabilized, 30) <= left.replicas <= max(current, left.stabilized)
         assert left.replicas <= current or rules[0].select != "disabled"
         assert left.replicas >= current or rules[1].select != "disabled"
-        history = with_scaled(History(left.steps, history.ups, history.downs), behavior, current, left.replicas, now)
+        history = with_scaled(
+            ScalingHistory(left.steps, history.ups, history.downs), behavior, current, left.replicas, now
+        )
         current = left.replicas
 
 

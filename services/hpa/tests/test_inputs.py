@@ -14,8 +14,8 @@ from hpa.core.heard.inputs import TEXTS_MAX, texts_size
 from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed
 from hpa.core.requests.answers import explain
-from hpa.core.rules import Rules
-from hpa.core.stored import Stored, read_stored, stored_bytes
+from hpa.core.rules import HpaRules
+from hpa.core.stored import StoredState, read_stored, stored_bytes
 from spillway.api import RequestError
 from spillway.dead_letters import outgoing
 from spillway.events_scaling import (
@@ -147,7 +147,7 @@ def test_the_bytes_of_names_that_are_kept_are_those_of_the_series_whatever_comes
 ) -> None:
     jobs = read_attached(hpa([external("jobs", "1")]), 0)
     before, after = (read_attached(hpa([selecting_of("jobs", one)]), 0) for one in "ab")
-    kept, rules = inputs.Inputs(), Rules(series_max=6, forgotten_ms=20)
+    kept, rules = inputs.WorkloadInputs(), HpaRules(series_max=6, forgotten_ms=20)
     for offset, (what, name, at_ms) in enumerate(operations):
         if what == "take" and name is not None:
             metric, series, pod = name
@@ -159,7 +159,7 @@ def test_the_bytes_of_names_that_are_kept_are_those_of_the_series_whatever_comes
         elif what == "changed":
             forget_changed(before, after, kept, 0)
         elif what == "restored":
-            read_stored(stored_bytes(Stored(loads=tuple(kept.loads.items())[1:]))).restore(kept)
+            read_stored(stored_bytes(StoredState(loads=tuple(kept.loads.items())[1:]))).restore(kept)
         elif what == "cleared":
             kept.loads.clear()
         if what != "asked" and offset % 3:  # It is right also where nobody asked for long.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.keda.executor import Activation, Polled, executed
+from hpa.core.keda.executor import Activation, PolledTriggers, executed
 from hpa.core.keda.expressions import InvalidExpression
 from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.formula import compile_formula, composite_milli
@@ -173,7 +173,7 @@ MINUTE_MS = 60_000
 def test_a_cooldown_that_holds_is_over_when_it_says(least: int, replicas: int, last: int | None) -> None:
     """Nothing happens one millisecond before due_ms, and at due_ms it does."""
     wanted = Activation(min_replicas=least, idle_replicas=None if least == 0 else 0)
-    polled = Polled(False, False, replicas, -100 * MINUTE_MS, last)
+    polled = PolledTriggers(False, False, replicas, -100 * MINUTE_MS, last)
     outcome = executed(wanted, polled, 0)
     if outcome.due_ms is None:
         return

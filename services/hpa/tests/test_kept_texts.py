@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from hpa.core import stored
 from hpa.core.heard import inputs
-from hpa.core.heard.inputs import SOURCE_MAX, TEXTS_MAX, TROUBLE_MAX, Load, texts_size
+from hpa.core.heard.inputs import SOURCE_MAX, TEXTS_MAX, TROUBLE_MAX, MetricSeries, texts_size
 from hpa.core.kubernetes.deciding import MESSAGE_MAX
 from hpa.core.manifests.attached import read_attached
 from hpa.core.manifests.manifests import NAME_MAX
 from hpa.core.requests.answers import explain
-from hpa.core.rules import Rules
-from hpa.core.stored import STATE_BYTES_MAX, STATE_TOO_LARGE, Stored, fitting, read_stored, stored_bytes
+from hpa.core.rules import HpaRules
+from hpa.core.stored import STATE_BYTES_MAX, STATE_TOO_LARGE, StoredState, fitting, read_stored, stored_bytes
 from spillway.addresses import LOAD
 from spillway.api import RequestError
 from spillway.dead_letters import RECORD_BYTES_MAX, outgoing
@@ -85,7 +85,7 @@ def test_sources_and_troubles_of_many_series_count_with_their_names() -> None:
 
 
 def test_a_series_may_not_grow_beyond_what_is_kept() -> None:
-    kept, rules = inputs.Inputs(), Rules()
+    kept, rules = inputs.WorkloadInputs(), HpaRules()
     with patch.object(inputs, "TEXTS_MAX", 40):
         assert kept.take_load(replace(load("q", 1, at(0), "a"), source="s"), 0, rules)
         assert not kept.take_load(replace(load("q", 2, at(1), "a"), source="s" * 40), 1, rules)
@@ -94,7 +94,7 @@ def test_a_series_may_not_grow_beyond_what_is_kept() -> None:
 
 
 def test_who_says_that_it_cannot_see_is_told_apart_by_what_is_kept_of_its_name() -> None:
-    kept, rules = inputs.Inputs(), Rules()
+    kept, rules = inputs.WorkloadInputs(), HpaRules()
     source = "s" * 1_000
     assert kept.take_load(replace(load("q", 1, at(0)), source=source), 0, rules)
     assert kept.take_load(replace(load("q", 1, at(1), trouble="gone"), source=source), 1, rules)
@@ -191,11 +191,11 @@ def test_what_is_remembered_of_sizes_goes_only_where_it_does_not_fit_either() ->
     for second in range(1, 40):
         made.say(load("q", 300 - 5 * second, at(second)))
     scaled = made.state.scaled[KEY]
-    whole = Stored(scaled.remembered, scaled.due, 5, (), (), (), (), ())
+    whole = StoredState(scaled.remembered, scaled.due, 5, (), (), (), (), ())
     size = len(stored_bytes(whole))
-    loads = {("q", "", astral(Random(9), 2_000), "", ""): Load(1, 1)}
+    loads = {("q", "", astral(Random(9), 2_000), "", ""): MetricSeries(1, 1)}
     with patch.object(stored, "STATE_BYTES_MAX", size + 200):
-        fits, data = fitting(Stored(scaled.remembered, scaled.due, 5, tuple(loads.items())))
+        fits, data = fitting(StoredState(scaled.remembered, scaled.due, 5, tuple(loads.items())))
         assert (fits.loads, fits.remembered.scaling.history) == ((), scaled.remembered.scaling.history)
         assert read_stored(data) == fits
     with patch.object(stored, "STATE_BYTES_MAX", 10):

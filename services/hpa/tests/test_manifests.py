@@ -27,10 +27,10 @@ from hpa.core.kubernetes.policy import (
     Metric,
     ScalingPolicy,
     ScalingRules,
-    Target,
+    TargetValue,
 )
 from hpa.core.kubernetes.proposals import SeriesReading, propose
-from hpa.core.kubernetes.replicas import Scene
+from hpa.core.kubernetes.replicas import ReplicaContext
 from hpa.core.manifests.attached import read_attached
 from hpa.core.manifests.manifests import ScaleTarget, read_autoscaler
 from hpa.core.manifests.scaled_object import PrometheusTrigger, read_scaled_object
@@ -88,14 +88,14 @@ def test_all_five_sources_and_behaviour_are_read() -> None:
         max_replicas=30,
         min_replicas=0,
         metrics=(
-            Metric(RESOURCE, "cpu", Target(UTILIZATION, 60)),
-            Metric(CONTAINER_RESOURCE, "memory", Target(AVERAGE_VALUE, 500 * 2**20 * 1000), container="app"),
-            Metric(PODS, "requests", Target(AVERAGE_VALUE, 1500)),
-            Metric(OBJECT, "requests", Target(VALUE, 2_000_000), object_kind="Ingress", object_name="main"),
+            Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, 60)),
+            Metric(CONTAINER_RESOURCE, "memory", TargetValue(AVERAGE_VALUE, 500 * 2**20 * 1000), container="app"),
+            Metric(PODS, "requests", TargetValue(AVERAGE_VALUE, 1500)),
+            Metric(OBJECT, "requests", TargetValue(VALUE, 2_000_000), object_kind="Ingress", object_name="main"),
             Metric(
                 EXTERNAL,
                 "lag",
-                Target(AVERAGE_VALUE, 30_000),
+                TargetValue(AVERAGE_VALUE, 30_000),
                 selector='{"matchExpressions": [], "matchLabels": {"topic": "orders"}}',
             ),
         ),
@@ -110,7 +110,7 @@ def test_what_is_left_out_is_as_in_kubernetes() -> None:
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 5}
     manifest = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "w"}}
     found = read_autoscaler(manifest | {"spec": spec})
-    assert found.autoscaler == Autoscaler(5, (Metric(RESOURCE, "cpu", Target(UTILIZATION, 80)),))
+    assert found.autoscaler == Autoscaler(5, (Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, 80)),))
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_a_scaled_object_is_read_with_all_its_triggers() -> None:
         PrometheusTrigger("http://prometheus:9090", "sum(rate(x[1m]))", 2500),
     ]
     targets = dict(zip(names, (50_000, 1000, 2500), strict=True))
-    external = [Metric(EXTERNAL, name, Target(AVERAGE_VALUE, milli)) for name, milli in targets.items()]
-    assert found.autoscaler == Autoscaler(40, (*external, Metric(RESOURCE, "cpu", Target(UTILIZATION, 70))), 2)
+    external = [Metric(EXTERNAL, name, TargetValue(AVERAGE_VALUE, milli)) for name, milli in targets.items()]
+    assert found.autoscaler == Autoscaler(40, (*external, Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, 70))), 2)
     annotations = {"autoscaling.keda.sh/paused-scale-in": "true"}
     assert found.activation == Activation(2, 0, 60_000, 0, 6, annotations)
     assert found.fallback == Fallback(6, 3, "currentReplicasIfHigher")
@@ -271,14 +271,17 @@ def test_exact_lag_has_neither_a_dead_zone_nor_one_consumer_too_many(
     share = [lag // partitions + (number < lag % partitions) for number in range(partitions)]
     rows = [PartitionOffsets("orders.new", number, one, 0) for number, one in enumerate(share)]
     reading = SeriesReading((group_lag(trigger, rows, {}).metric_milli,))
-    assert propose(found.autoscaler.metrics[0], reading, Scene(current, current, PodsSeen({}))).replicas == expected
+    assert (
+        propose(found.autoscaler.metrics[0], reading, ReplicaContext(current, current, PodsSeen({}))).replicas
+        == expected
+    )
 
 
 def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
     modifiers = {"formula": "max(lag, rate) + day", "target": "2", "metricType": "Value"}
     found = read_scaled_object(changed(SCALED, "spec.advanced", {"scalingModifiers": modifiers}))
     assert [metric.name for metric in found.autoscaler.metrics] == ["composite-metric", "cpu"]
-    assert found.autoscaler.metrics[0].target == Target(VALUE, 2000)
+    assert found.autoscaler.metrics[0].target == TargetValue(VALUE, 2000)
 
 
 @pytest.mark.parametrize(

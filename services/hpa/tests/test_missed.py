@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hpa.core.rules import Rules
-from hpa.core.scaled import Scaled
+from hpa.core.rules import HpaRules
+from hpa.core.scaled import ScaledWorkload
 from hpa.core.state import HpaState
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided
@@ -48,7 +48,7 @@ class Noting(HpaState):
 
     instants: tuple[int, ...] = ()
 
-    def _evaluate(self, scaled: Scaled, at_ms: int) -> list[Event]:
+    def _evaluate(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
         self.instants += (at_ms,)
         return super()._evaluate(scaled, at_ms)
 
@@ -80,7 +80,7 @@ def test_who_was_away_finds_what_is_open_now() -> None:
     ],
 )
 def test_a_night_is_not_decided_on_instant_by_instant(mode: str, manifest: dict[str, Any]) -> None:
-    made = begun(manifest, replicas=2, rules=Rules(mode=mode), made_of=Noting)
+    made = begun(manifest, replicas=2, rules=HpaRules(mode=mode), made_of=Noting)
     made.now_ms = at(12 * HOUR)
     made.restart()
     decided = [one for one in made.state.fire(made.now_ms) if isinstance(one, ScaleDecided)]
@@ -121,7 +121,7 @@ def test_a_workload_that_comes_later_than_its_policy_is_sized_as_of_then(killed:
 
 
 def test_what_is_not_missed_yet_is_done_in_order() -> None:
-    made = begun(window(EVERY_2, A_MINUTE_LATER, 6), replicas=6, rules=Rules(missed_ms=600_000))
+    made = begun(window(EVERY_2, A_MINUTE_LATER, 6), replicas=6, rules=HpaRules(missed_ms=600_000))
     decided = back(made, 500)
     assert len(decided) > 3
     assert set(decided) == {(2, 6), (6, 2)}

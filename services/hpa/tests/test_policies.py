@@ -15,10 +15,10 @@ from hpa.core.manifests.attached import read_attached
 from hpa.core.policies import Policies
 from hpa.core.requests import answers, declaring
 from hpa.core.requests.answers import PAGE_BYTES_MAX, PAGE_SIZE_MAX, TARGETS_MAX, find, list_policies
-from hpa.core.rules import Rules
-from hpa.core.scaled import Refused, Scaled
+from hpa.core.rules import HpaRules
+from hpa.core.scaled import RefusedPolicy, ScaledWorkload
 from hpa.core.state import HpaState
-from hpa.service import Clocks, Hpa
+from hpa.service import Hpa, HpaClocks
 from hpa.settings import HpaSettings
 from spillway.api import RequestError
 from spillway.api_scaling import (
@@ -53,17 +53,17 @@ def event(namespace: str, name: str, policy: str, kind: str) -> ScalePolicyDecla
 
 @given(CHANGES)
 def test_what_is_found_is_what_a_look_at_all_would_find(changes: list[tuple[str, str, str, str, str]]) -> None:
-    made, expected = Policies(), dict[tuple[str, str], Scaled | Refused]()
+    made, expected = Policies(), dict[tuple[str, str], ScaledWorkload | RefusedPolicy]()
     for what, namespace, name, policy, kind in changes:
         key, declared = (namespace, name), event(namespace, name, policy, kind)
         known = expected.get(key)
         if what == "gone":
             assert made.remove(key) is expected.pop(key, None)
-        elif what == "again" and isinstance(known, Scaled):
+        elif what == "again" and isinstance(known, ScaledWorkload):
             known.declared = declared
             made.put(known)
         else:
-            expected[key] = Scaled(declared, READ) if what == "scaled" else Refused(declared, "why")
+            expected[key] = ScaledWorkload(declared, READ) if what == "scaled" else RefusedPolicy(declared, "why")
             made.put(expected[key])
         assert made.scaled | made.refused == expected
         for one in ("p", "q"):
@@ -104,7 +104,7 @@ def declare(state: HpaState, one: dict[str, Any], sequence: int) -> None:
 
 
 def filled(count: int) -> HpaState:
-    state = HpaState(Rules(), lambda _: 0)
+    state = HpaState(HpaRules(), lambda _: 0)
     state.read_whole()
     state.take_turn(lambda: Generation(1, 1), 0)
     for number in range(count):
@@ -170,7 +170,7 @@ def test_what_is_said_of_all_metrics_in_one_line_is_cut_and_the_rest_is_not_work
 
 async def test_others_are_answered_between_two_policies_of_a_page() -> None:
     bus, stopping = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), asyncio.Event()
-    made = Hpa(bus, HpaSettings(), "hpa-1", Clocks(int, asyncio.get_running_loop().time))
+    made = Hpa(bus, HpaSettings(), "hpa-1", HpaClocks(int, asyncio.get_running_loop().time))
     running = asyncio.create_task(made.run(stopping))
     while not made.is_active:
         await asyncio.sleep(0.01)
@@ -195,7 +195,7 @@ async def test_others_are_answered_between_two_policies_of_a_page() -> None:
 
 def test_a_policy_that_is_deleted_while_a_page_is_made_ends_it_not() -> None:
     state = filled(4)
-    page = answers.Page(state, ListPoliciesRequest())
+    page = answers.PolicyPage(state, ListPoliciesRequest())
     assert page.add()
     state.delete(("shop", "w000"))
     state.delete(("shop", "w001"))

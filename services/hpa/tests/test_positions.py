@@ -6,8 +6,8 @@ from unittest.mock import patch
 import pytest
 
 from hpa.core import state
-from hpa.core.heard.heard import Heard
-from hpa.core.rules import Rules
+from hpa.core.heard.heard import HeardRecord
+from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
 from spillway.addresses import LOAD, SCALE_POLICIES, SCALE_STATE
 from spillway.events_scaling import ScalePolicyDeclared, ScaleStateChanged
@@ -16,7 +16,7 @@ from spillway.model import Generation
 from .world import KEY, World, at, begun, external, hpa, load
 
 PLACE = (LOAD.name, 0)
-FEW = Rules(positions_behind_max=10)
+FEW = HpaRules(positions_behind_max=10)
 
 
 def others(made: World, count: int, from_second: int = 100) -> None:
@@ -29,7 +29,7 @@ def states(made: World) -> list[ScaleStateChanged]:
     return [one.event for one in made.log if isinstance(one.event, ScaleStateChanged)]
 
 
-def quiet(rules: Rules = FEW) -> World:
+def quiet(rules: HpaRules = FEW) -> World:
     made = begun(hpa([external("queue", "10")]), replicas=1, rules=rules)
     made.say(load("queue", 40, at(10)))
     made.until(at(1_000))  # All that was due of it is done; its value is too old, and stays so.
@@ -78,7 +78,7 @@ def test_a_position_that_is_told_does_not_pass_what_waits_to_be_decided_on() -> 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_no_decision_depends_on_when_positions_are_written(restarts: bool) -> None:
     manifest = hpa([external("queue", "10")])
-    often = begun(manifest, replicas=1, rules=Rules(positions_behind_max=1))
+    often = begun(manifest, replicas=1, rules=HpaRules(positions_behind_max=1))
     never = begun(manifest, replicas=1)
     for number in range(60):
         for made in (often, never):
@@ -102,13 +102,15 @@ def test_a_standby_keeps_nothing_of_what_a_state_of_the_partition_has_seen() -> 
     offset = standby.positions.reached[PLACE]
     with patch.object(state, "UNSEEN_LOOK", 20):
         for number in range(500):
-            standby.follow(Heard(LOAD.name, 0, offset + number, "/".join(KEY), load("unnamed", number, at(1_001))))
+            standby.follow(
+                HeardRecord(LOAD.name, 0, offset + number, "/".join(KEY), load("unnamed", number, at(1_001)))
+            )
             if number % 10 == 9:
                 seen = ((f"{LOAD.name}/0", offset + number),)
                 said = replace(states(made)[-1], name="busy", positions=seen, generation=Generation(9, number))
-                standby.follow(Heard(SCALE_STATE.name, 0, number, "shop/busy", said))
+                standby.follow(HeardRecord(SCALE_STATE.name, 0, number, "shop/busy", said))
     assert len(standby.scaled[KEY].unseen) <= 40
 
 
-def policy_of(name: str, event: ScalePolicyDeclared) -> Heard:
-    return Heard(SCALE_POLICIES.name, 0, 99, f"{KEY[0]}/{name}", replace(event, name=name))
+def policy_of(name: str, event: ScalePolicyDeclared) -> HeardRecord:
+    return HeardRecord(SCALE_POLICIES.name, 0, 99, f"{KEY[0]}/{name}", replace(event, name=name))

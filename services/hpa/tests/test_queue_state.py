@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.draining import DrainTarget, ServiceRate
 from hpa.core.own.queue_state import (
     NOTHING_SEEN,
-    Came,
+    ArrivalRate,
     Offsets,
+    PartitionRun,
+    QueueObservation,
     QueueState,
-    Run,
-    Seen,
     arrivals_of,
     decided,
     learned,
@@ -19,7 +19,7 @@ from hpa.core.own.queue_state import (
     runs_of,
 )
 
-SERVICE = Service(50.0, 30.0, 5.0)
+SERVICE = ServiceRate(50.0, 30.0, 5.0)
 TARGET = DrainTarget(120.0)
 
 
@@ -27,7 +27,7 @@ def followed(rows: list[tuple[list[int], list[int]]], reading: int, state: Queue
     """(latest, committed) of each partition, every 5 s."""
     for number, (latest, committed) in enumerate(rows):
         offsets = tuple(Offsets(*pair) for pair in zip(latest, committed, strict=True))
-        state = learned(state, Seen(5000 * number, offsets, reading, reading))
+        state = learned(state, QueueObservation(5000 * number, offsets, reading, reading))
     return state
 
 
@@ -43,7 +43,7 @@ def followed(rows: list[tuple[list[int], list[int]]], reading: int, state: Queue
     ],
 )
 def test_arrivals_to_come(rates: list[float], expected: float) -> None:
-    came = [Came(5000 * number, 5.0, rate) for number, rate in enumerate(rates)]
+    came = [ArrivalRate(5000 * number, 5.0, rate) for number, rate in enumerate(rates)]
     assert arrivals_of(came) == pytest.approx(expected)
 
 
@@ -68,11 +68,11 @@ def test_the_same_record_twice_changes_nothing() -> None:
     assert learned(state, state.seen) == state
 
 
-def many(topics: dict[str, list[tuple[int, int]]], at_ms: int, reading: int = 2) -> Seen:
+def many(topics: dict[str, list[tuple[int, int]]], at_ms: int, reading: int = 2) -> QueueObservation:
     """By topic the (latest, committed) of its partitions."""
     rows = sorted((topic, number, *pair) for topic, pairs in topics.items() for number, pair in enumerate(pairs))
     offsets = tuple(Offsets(latest, committed) for *_, latest, committed in rows)
-    return Seen(at_ms, offsets, reading, reading, runs_of((topic, number) for topic, number, *_ in rows))
+    return QueueObservation(at_ms, offsets, reading, reading, runs_of((topic, number) for topic, number, *_ in rows))
 
 
 @pytest.mark.parametrize("topic", ["a", "z"], ids=["before the others", "behind them"])
@@ -99,12 +99,12 @@ def test_a_topic_that_the_group_reads_no_more_is_forgotten() -> None:
 
 def test_partitions_that_follow_each_other_are_one_run() -> None:
     places = [("a", 0), ("a", 1), ("a", 3), ("b", 4), ("b", 5)]
-    assert runs_of(places) == (Run("a", 0, 2), Run("a", 3, 1), Run("b", 4, 2))
+    assert runs_of(places) == (PartitionRun("a", 0, 2), PartitionRun("a", 3, 1), PartitionRun("b", 4, 2))
 
 
 def test_a_state_of_an_older_version_goes_on_by_place() -> None:
     """It did not say which partitions it had seen."""
-    state = learned(NOTHING_SEEN, Seen(0, (Offsets(10, 0), Offsets(20, 0)), 1, 1))
+    state = learned(NOTHING_SEEN, QueueObservation(0, (Offsets(10, 0), Offsets(20, 0)), 1, 1))
     state = learned(state, many({"m": [(20, 0), (40, 0)]}, 5000))
     assert state.came[-1].rate == 6.0
 
@@ -120,7 +120,7 @@ def sizes_of(bursts: set[int], observations: int) -> list[int]:
     for number in range(observations):
         came += 20_000 * (number in bursts)
         offsets = (Offsets(came, came - 20_000 * (number in bursts)),) * 4
-        state = learned(state, Seen(5000 * (1 + number), offsets, sizes[-1], sizes[-1]))
+        state = learned(state, QueueObservation(5000 * (1 + number), offsets, sizes[-1], sizes[-1]))
         wish, state = decided(state, SERVICE, TARGET, (0, 10))
         sizes.append(wish.replicas)
     return sizes[1:]
@@ -148,7 +148,7 @@ def test_always_within_the_bounds(rows: list[tuple[int, int]], least: int) -> No
     for number, (come, read) in enumerate(rows):
         latest += come
         committed = min(latest, committed + read)
-        seen = Seen(5000 * number, (Offsets(latest, committed, 5.0),) * 12, replicas, replicas)
+        seen = QueueObservation(5000 * number, (Offsets(latest, committed, 5.0),) * 12, replicas, replicas)
         wish, state = decided(learned(state, seen), SERVICE, TARGET, (least, 9))
         assert least <= wish.replicas <= 9
         replicas = wish.replicas

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpa.core.heard.heard import Heard
+from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain, find, list_policies, policy_reply
 from hpa.core.requests.reporting import accepted
@@ -87,7 +87,7 @@ def test_a_standby_shows_it_too_and_is_not_filled_by_what_it_never_decides_on() 
     made = world()
     event = refuse(made, b"{}")
     with pytest.raises(BadPolicy):
-        made.state.follow(Heard(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
+        made.state.follow(HeardRecord(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
     for second in range(2, 100):
         made.state.follow(made._append(pods("own-1", [900] * 6, START_MS + 1000 * second, second)))
     assert list(made.state.refused) == [KEY]

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
-from hpa.core.kubernetes.policy import AVERAGE_VALUE, PODS, RESOURCE, UTILIZATION, Metric, Target
+from hpa.core.kubernetes.pods import CountedPod, PodContainer, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.policy import AVERAGE_VALUE, PODS, RESOURCE, UTILIZATION, Metric, TargetValue
 from hpa.core.kubernetes.proposals import PodReading, propose
-from hpa.core.kubernetes.replicas import Proposal, Scene, external_average, object_value
+from hpa.core.kubernetes.replicas import Proposal, ReplicaContext, external_average, object_value
 from hpa.core.kubernetes.totals import NoPods, NoUsableMetrics
 
-RUNNING = Pod(
-    ready="true", ready_changed_ms=-3_600_000, started_ms=-3_600_000, containers=(Container("c", {"cpu": 100}),)
+RUNNING = CountedPod(
+    ready="true", ready_changed_ms=-3_600_000, started_ms=-3_600_000, containers=(PodContainer("c", {"cpu": 100}),)
 )
 
 
@@ -25,17 +25,17 @@ def samples_of(seen: PodsSeen, by_cluster: dict[str, int]) -> dict[PodKey, Sampl
     return {key: Sample(by_cluster[key.cluster]) for key in seen.pods if key.cluster in by_cluster}
 
 
-def by_utilization(scene: Scene, samples: dict[PodKey, Sample], percent: int) -> Proposal:
-    return propose(Metric(RESOURCE, "cpu", Target(UTILIZATION, percent)), PodReading(samples), scene)
+def by_utilization(scene: ReplicaContext, samples: dict[PodKey, Sample], percent: int) -> Proposal:
+    return propose(Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, percent)), PodReading(samples), scene)
 
 
-def by_average(scene: Scene, samples: dict[PodKey, Sample], milli: int) -> Proposal:
-    return propose(Metric(PODS, "load", Target(AVERAGE_VALUE, milli)), PodReading(samples), scene)
+def by_average(scene: ReplicaContext, samples: dict[PodKey, Sample], milli: int) -> Proposal:
+    return propose(Metric(PODS, "load", TargetValue(AVERAGE_VALUE, milli)), PodReading(samples), scene)
 
 
-def scene(seen: PodsSeen, current: int | None = None) -> Scene:
+def scene(seen: PodsSeen, current: int | None = None) -> ReplicaContext:
     count = len(seen.pods) if current is None else current
-    return Scene(count, count, seen)
+    return ReplicaContext(count, count, seen)
 
 
 def test_pods_of_one_name_in_two_clusters_are_two_pods() -> None:
@@ -80,7 +80,7 @@ def test_without_pods_there_is_nothing_to_multiply() -> None:
 )
 def test_a_value_for_all_pods_counts_lost_ones_where_that_is_careful(value: int, expected: int) -> None:
     seen = seen_in({"one": 2, "two": 2}, frozenset({"two"}))
-    assert object_value(Scene(4, 4, seen), value, 10).replicas == expected
+    assert object_value(ReplicaContext(4, 4, seen), value, 10).replicas == expected
 
 
 @given(
@@ -115,7 +115,9 @@ def test_a_load_that_is_measured_a_little_otherwise_moves_nothing(
     of_all = 1000 * target * replicas
     for part in (first, then):
         assert (
-            external_average(Scene(replicas, replicas, seen_in({})), [round(of_all * part)], 1000 * target).replicas
+            external_average(
+                ReplicaContext(replicas, replicas, seen_in({})), [round(of_all * part)], 1000 * target
+            ).replicas
             == replicas
         )
         seen = seen_in({"one": replicas})

@@ -10,8 +10,8 @@ from hpa.core.cron import parse_cron
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.manifests.manifests import ScaleTarget
 from hpa.core.manifests.scale_policy import Drain, ScalePolicy, read_scale_policy
-from hpa.core.own.calendar import BLACKOUT, FLOOR, Once, Recurring, Window
-from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.calendar import BLACKOUT, FLOOR, RecurringPeriod, SinglePeriod, Window
+from hpa.core.own.draining import DrainTarget, ServiceRate
 from hpa.core.own.headroom import HeadroomShare
 from spillway.api import RequestError
 
@@ -45,13 +45,13 @@ def test_a_scale_policy_is_read() -> None:
         min_replicas=0,
         max_replicas=40,
         calendar=(
-            Window("day", Recurring(parse_cron("0 8 * * 1-5"), parse_cron("0 18 * * 1-5"), berlin), FLOOR, 10, 5),
-            Window("sale", Once(1_795_737_600, 1_795_845_600), BLACKOUT),
+            Window("day", RecurringPeriod(parse_cron("0 8 * * 1-5"), parse_cron("0 18 * * 1-5"), berlin), FLOOR, 10, 5),
+            Window("sale", SinglePeriod(1_795_737_600, 1_795_845_600), BLACKOUT),
         ),
         drain=Drain(
             KafkaTrigger("g", ("kafka.shop:9092",), "orders"),
             DrainTarget(300, 0.1, alternates=True),
-            Service(120.0, 40, 3),
+            ServiceRate(120.0, 40, 3),
         ),
         headroom=(HeadroomShare("idle", 80),),
     )

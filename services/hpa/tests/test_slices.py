@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.heard.heard import Heard
+from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests import declaring
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 from hpa.core.state import ALL, HpaState
-from hpa.service import Clocks, Hpa
+from hpa.service import Hpa, HpaClocks
 from hpa.settings import HpaSettings
 from spillway.addresses import LOAD, address_of, pods_address
 from spillway.api_scaling import DeclarePolicyRequest
@@ -23,11 +23,11 @@ from spillway.events import Event
 from spillway.events_scaling import LoadObserved, ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
-from spillway.running.standby import Turn
+from spillway.running.standby import WriterTurn
 
 from .world import KAFKA, KEY, START_MS, at, begun, cpu_at, declared, external, hpa, load, own, pods, scaled_object
 
-RULES = Rules(missed_ms=10**9)
+RULES = HpaRules(missed_ms=10**9)
 """What was missed is decided on as things are when its slice comes."""
 NAMES = [f"web-{number}" for number in range(4)]
 WINDOW = {"name": "day", "timeZone": "UTC", "start": "*/2 * * * *", "end": "1-59/2 * * * *", "floor": 6}
@@ -43,7 +43,7 @@ POLICIES_OF_PODS = hpa([external("queue", "10"), cpu_at(50)])
 class Process:
     """An hpa that makes so many decisions between two looks at what is new; log: what all processes wrote and read."""
 
-    def __init__(self, most: int, log: list[Heard]) -> None:
+    def __init__(self, most: int, log: list[HeardRecord]) -> None:
         self.most, self.log = most, log
         self.state = HpaState(RULES, lambda _: 0)
         for heard in log:
@@ -72,23 +72,23 @@ class Process:
     def finish(self, now_ms: int) -> None:
         self._write(self.state.fire(now_ms))
 
-    def append(self, event: Event) -> Heard:
+    def append(self, event: Event) -> HeardRecord:
         address = address_of(event)
         offset = sum(1 for one in self.log if one.topic == address.topic.name)
-        self.log.append(Heard(address.topic.name, 0, offset, address.key, event))
+        self.log.append(HeardRecord(address.topic.name, 0, offset, address.key, event))
         return self.log[-1]
 
     def append_gone(self, cluster: str) -> None:
         address = pods_address(*KEY, cluster)
         offset = sum(1 for one in self.log if one.topic == address.topic.name)
-        self.log.append(Heard(address.topic.name, 0, offset, address.key, None))
+        self.log.append(HeardRecord(address.topic.name, 0, offset, address.key, None))
 
     def _write(self, events: list[Event]) -> None:
         for event in (*events, *self.state.unwritten()):
             self.append(event)
 
 
-def decisions(log: list[Heard]) -> dict[str, list[tuple[int, int, int, str]]]:
+def decisions(log: list[HeardRecord]) -> dict[str, list[tuple[int, int, int, str]]]:
     found = defaultdict(list)
     for one in log:
         event = one.event
@@ -97,7 +97,7 @@ def decisions(log: list[Heard]) -> dict[str, list[tuple[int, int, int, str]]]:
     return dict(found)
 
 
-def last_states(log: list[Heard]) -> dict[str, bytes]:
+def last_states(log: list[HeardRecord]) -> dict[str, bytes]:
     return {one.event.name: one.event.state for one in log if isinstance(one.event, ScaleStateChanged)}
 
 
@@ -119,7 +119,7 @@ def said(kind: str, number: int, value: int, at_ms: int) -> Event | None:
     return replace(declared(value % 12), name=NAMES[number]) if kind == "declared" else None
 
 
-def told(most: int, steps: list[tuple[int, str, int, int, int]]) -> list[Heard]:
+def told(most: int, steps: list[tuple[int, str, int, int, int]]) -> list[HeardRecord]:
     """All that was written and read, by one that looks at what is new between so many decisions."""
     now_ms = at(0)
     made = Process(most, [])
@@ -177,7 +177,7 @@ def test_who_is_killed_between_two_slices_loses_no_value_that_others_have_not_se
     }
 
 
-def _kept(log: list[Heard]) -> list[Heard]:
+def _kept(log: list[HeardRecord]) -> list[HeardRecord]:
     """What a new instance reads of the log: of values only those from where the states stand."""
     state = HpaState(RULES, lambda _: 0)
     for heard in log:
@@ -192,9 +192,9 @@ async def test_what_is_new_is_decided_on_between_slices_of_what_is_due() -> None
     """Ten thousand workloads whose values came together are due together."""
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
     clock = [at(0)]
-    made = Hpa(bus, HpaSettings(dues_in_group_max=2), "hpa-1", Clocks(lambda: clock[0], lambda: 0.0))
+    made = Hpa(bus, HpaSettings(dues_in_group_max=2), "hpa-1", HpaClocks(lambda: clock[0], lambda: 0.0))
     async with bus.standby_turn("hpa", "hpa-1") as waiting:
-        turn = Turn(await waiting.wait())
+        turn = WriterTurn(await waiting.wait())
         made.state.read_whole()
         made.step(turn)
         offsets = count()
@@ -221,9 +221,9 @@ async def test_what_is_new_is_decided_on_between_slices_of_what_is_due() -> None
     assert (at_rest, third.events, [one.name for one in last.events]) == (True, [], [NAMES[3]])
 
 
-def _record(event: Event, offset: int) -> Heard:
+def _record(event: Event, offset: int) -> HeardRecord:
     address = address_of(event)
-    return Heard(address.topic.name, 0, offset, address.key, event)
+    return HeardRecord(address.topic.name, 0, offset, address.key, event)
 
 
 # ── Bounded by time ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -247,14 +247,14 @@ def said_once(number: int) -> LoadObserved:
 async def test_records_that_take_long_are_decided_on_in_steps_each_of_which_writes_how_far_it_came() -> None:
     """Else their step takes longer than a transaction may, and whoever has the next turn begins with them again."""
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
-    made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", Clocks(lambda: at(10), Slow(0.1)))
+    made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", HpaClocks(lambda: at(10), Slow(0.1)))
     world = begun(POLICIES[0])
     made._state, made._has_begun = world.state, True
     await made._hear([_record(said_once(number), number) for number in range(1, 10)], {})
     reached = []
     while made._heard:
         made.standby.requests.asked.clear()
-        decided = made.step(Turn(NoWriter()))
+        decided = made.step(WriterTurn(NoWriter()))
         (written,) = [one for one in decided.events if isinstance(one, ScaleStateChanged)]
         reached.append(dict(written.positions)[f"{LOAD.name}/0"])
         assert made.standby.requests.asked.is_set() == bool(made._heard)
@@ -269,12 +269,12 @@ async def test_what_a_turn_before_left_of_one_workload_is_decided_on_in_steps_an
     log = [*begun(POLICIES[0]).log, *(_record(said_once(number), number) for number in range(1, 8))]
     state = Process(ALL, log).state
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
-    made = Hpa(bus, HpaSettings(step_seconds=0.05), "hpa-1", Clocks(lambda: at(10), Slow(0.1)))
+    made = Hpa(bus, HpaSettings(step_seconds=0.05), "hpa-1", HpaClocks(lambda: at(10), Slow(0.1)))
     made._state = state
     await made._hear([_record(said_once(8), 8)], {})
     left = []
     while made._heard:
-        made.step(Turn(NoWriter()))
+        made.step(WriterTurn(NoWriter()))
         left.append((len(state.scaled[KEY].unseen), len(made._heard)))
     assert left == [(5, 1), (3, 1), (1, 1), (0, 0)]
     assert state.inputs[KEY].loads["queue", "", "", "", ""].value_milli == 80_000
@@ -289,8 +289,8 @@ async def test_a_policy_that_is_declared_anew_waits_for_what_is_left_of_its_work
     with pytest.raises(declaring.LeftBefore):
         declaring.declare(state, request, Generation(9, 2), at(10), lambda _: ())
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
-    made = Hpa(bus, HpaSettings(dues_in_group_max=200), "hpa-1", Clocks(lambda: at(10), lambda: 0.0))
-    turn = Turn(NoWriter())
+    made = Hpa(bus, HpaSettings(dues_in_group_max=200), "hpa-1", HpaClocks(lambda: at(10), lambda: 0.0))
+    turn = WriterTurn(NoWriter())
     made._state, made._has_begun, made.standby._turn = state, True, turn
     asking = asyncio.create_task(made.declare_policy(request))
     await asyncio.sleep(0)
@@ -391,14 +391,14 @@ async def test_what_is_due_before_one_record_is_decided_on_in_steps_and_the_reco
     for number in range(20):
         world.say(of_pod(number, 2, START_MS + number))
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
-    made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", Clocks(lambda: at(119), Slow(0.1)))
+    made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", HpaClocks(lambda: at(119), Slow(0.1)))
     state = made._state = world.state
     made._has_begun = True
     await made._hear([_record(of_pod(0, 7, at(128)), 20), _record(of_pod(1, 8, at(128)), 21)], {})
     steps = []
     while made._heard:
         made.standby.requests.asked.clear()
-        decided = made.step(Turn(NoWriter()))
+        decided = made.step(WriterTurn(NoWriter()))
         (written,) = [one for one in decided.events if isinstance(one, ScaleStateChanged)]
         value = state.inputs[KEY].loads["busy", "", "", "", "p0"].value_milli
         steps.append((written.at_ms, dict(written.positions)[f"{LOAD.name}/0"], value))

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.slots import Asker, Slots
+from hpa.core.slots import SlotQuestion, Slots
 from hpa.external_metrics.slot_queue import SlotQueue
 
 SLOW_SECONDS, FAST_SECONDS = 5.0, 0.1
 
 
-def asker(text: str) -> Asker:
+def asker(text: str) -> SlotQuestion:
     """namespace/name, with a ! the slow ones."""
     namespace, _, name = text.rstrip("!").partition("/")
-    return Asker(namespace, name, text.endswith("!"))
+    return SlotQuestion(namespace, name, text.endswith("!"))
 
 
-def text_of(one: Asker) -> str:
+def text_of(one: SlotQuestion) -> str:
     return f"{one.namespace}/{one.name}{'!' * one.is_slow}"
 
 
@@ -111,8 +111,8 @@ class World:
 
     def run(self, seconds: float) -> None:
         """waits: of each policy's questions, and whether they were slow ones. Events are (time, number, kind, …)."""
-        number, asked_at = 0, dict[Asker, tuple[float, Policy]]()
-        events: list[tuple[float, int, str, Policy, Asker | None]] = []
+        number, asked_at = 0, dict[SlotQuestion, tuple[float, Policy]]()
+        events: list[tuple[float, int, str, Policy, SlotQuestion | None]] = []
         for policy in self.policies:
             for _ in range(policy.questions):
                 events.append((0.0, number, "ask", policy, None))
@@ -122,7 +122,7 @@ class World:
         while events and events[0][0] <= seconds:
             now, of, kind, policy, one = heapq.heappop(events)
             if kind == "ask":
-                one = Asker(policy.namespace, policy.name, was_slow.get(of, True))
+                one = SlotQuestion(policy.namespace, policy.name, was_slow.get(of, True))
                 asked_at[one] = now, policy
                 self.slots.wait(one)
                 self._of[one] = of
@@ -138,7 +138,7 @@ class World:
                 self.waits.setdefault(f"{whose.namespace}/{whose.name}", []).append((now - since, granted.is_slow))
                 heapq.heappush(events, (now + whose.seconds, self._of[granted], "answer", whose, granted))
 
-    _of: dict[Asker, int] = field(default_factory=dict)
+    _of: dict[SlotQuestion, int] = field(default_factory=dict)
 
 
 @given(
@@ -176,7 +176,7 @@ async def test_a_slot_is_free_again_however_its_question_ends() -> None:
     queue, running = SlotQueue(1, 1.0), list[str]()
 
     async def ask(name: str, ends: asyncio.Event) -> None:
-        async with queue.slot(Asker("a", name, is_slow=False)):
+        async with queue.slot(SlotQuestion("a", name, is_slow=False)):
             running.append(name)
             await ends.wait()
             if name == "fails":
@@ -209,9 +209,9 @@ async def test_a_slot_is_free_again_however_its_question_ends() -> None:
 
 async def test_who_goes_away_as_its_turn_comes_gives_the_slot_on() -> None:
     queue = SlotQueue(1, 1.0)
-    first, second, third = (Asker("a", name, is_slow=False) for name in "xyz")
+    first, second, third = (SlotQuestion("a", name, is_slow=False) for name in "xyz")
 
-    async def ask(one: Asker) -> str:
+    async def ask(one: SlotQuestion) -> str:
         async with queue.slot(one):
             return one.name
 

@@ -8,7 +8,7 @@ import pytest
 
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
 from spillway.addresses import SCALE_POLICIES, WORKLOADS, Tombstone, pods_address, workload_address
 from spillway.api_scaling import DeclarePolicyRequest
@@ -445,14 +445,14 @@ def test_a_standby_knows_what_the_active_one_knows() -> None:
 @pytest.mark.parametrize("killed", [False, True])
 def test_controller_mode_decides_at_its_instants_only(manifest: dict[str, Any], killed: bool) -> None:
     """15 s apart from the declaration on, whatever comes between; also if it is killed at every record."""
-    made = begun(manifest, replicas=1, rules=Rules(mode="controller"))
+    made = begun(manifest, replicas=1, rules=HpaRules(mode="controller"))
     instants = set()
     for record in _trace():
         made.say(record)
         instants.add(made.state.scaled[KEY].remembered.at_ms)
         if killed:
             made.restart()
-    undisturbed = begun(manifest, replicas=1, rules=Rules(mode="controller"))
+    undisturbed = begun(manifest, replicas=1, rules=HpaRules(mode="controller"))
     for record in _trace():
         undisturbed.say(record)
     assert len(made.decided) > 3
@@ -461,7 +461,7 @@ def test_controller_mode_decides_at_its_instants_only(manifest: dict[str, Any], 
 
 
 def test_in_controller_mode_a_policy_that_is_declared_anew_waits_for_the_next_instant() -> None:
-    made = begun(hpa([external("queue", "10")]), replicas=1, rules=Rules(mode="controller"))
+    made = begun(hpa([external("queue", "10")]), replicas=1, rules=HpaRules(mode="controller"))
     made.say(load("queue", 80, at(10)))
     made.until(at(20))
     made.policy(hpa([external("queue", "5")]))

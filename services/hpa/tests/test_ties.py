@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpa.core.heard.inputs import Inputs, Load
-from hpa.core.own.queue_state import NOTHING_SEEN, Seen, learned
+from hpa.core.heard.inputs import MetricSeries, WorkloadInputs
+from hpa.core.own.queue_state import NOTHING_SEEN, QueueObservation, learned
 from hpa.core.own.queue_state import Offsets as QueueOffsets
 from hpa.core.rules import DEFAULT_RULES
 from hpa.core.stored import read_stored, stored_bytes, stored_of
@@ -110,11 +110,11 @@ Reports = list[tuple[int, int, bool]]
 REPORTS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=12)
 
 
-def taken(inputs: Inputs, told: int, instant: int, value: int, failed: bool) -> bool:
+def taken(inputs: WorkloadInputs, told: int, instant: int, value: int, failed: bool) -> bool:
     return inputs.take_load(load("queue", value, at(instant), trouble="away" * failed), told, DEFAULT_RULES)
 
 
-def the_only(inputs: Inputs) -> Load:
+def the_only(inputs: WorkloadInputs) -> MetricSeries:
     (known,) = inputs.loads.values()
     return known
 
@@ -123,7 +123,7 @@ def the_only(inputs: Inputs) -> Load:
 @example(reports=[(1, 1, False), (1, 2, True), (1, 3, False)])
 @given(reports=REPORTS)
 def test_records_that_are_read_twice_change_nothing(reports: Reports) -> None:
-    inputs = Inputs()
+    inputs = WorkloadInputs()
     for offset, report in enumerate(reports):
         taken(inputs, offset, *report)
     known = the_only(inputs)
@@ -136,12 +136,12 @@ def test_records_that_are_read_twice_change_nothing(reports: Reports) -> None:
         assert replace_offset(the_only(inputs)) == replace_offset(known)
 
 
-def replace_offset(known: Load) -> Load:
+def replace_offset(known: MetricSeries) -> MetricSeries:
     return msgspec.structs.replace(known, offset=0)
 
 
 def test_a_negative_value_takes_none_of_the_same_instant_away() -> None:
-    inputs = Inputs()
+    inputs = WorkloadInputs()
     assert taken(inputs, 0, 1, 5, False)
     assert not taken(inputs, 1, 1, -5, False)
     assert the_only(inputs).value_milli == 5_000
@@ -154,7 +154,7 @@ def rows(*offsets: tuple[int, int], at_ms: int) -> BacklogObserved:
 
 
 def test_ends_that_are_not_known_are_one_failure_of_one_instant() -> None:
-    inputs = Inputs()
+    inputs = WorkloadInputs()
     for offset, committed in enumerate((7, 8, 9)):
         assert inputs.take_backlog(rows((-1, committed), at_ms=at(10)), offset, DEFAULT_RULES)
     (known,) = inputs.backlogs.values()
@@ -163,7 +163,7 @@ def test_ends_that_are_not_known_are_one_failure_of_one_instant() -> None:
 
 def test_what_is_told_again_of_an_instant_is_no_poll_before() -> None:
     """A partition whose offset stays from one poll to the next may be left out of the lag."""
-    inputs = Inputs()
+    inputs = WorkloadInputs()
     polls = rows((10, 1), at_ms=at(5)), rows((20, 2), at_ms=at(10)), rows((30, 3), at_ms=at(10))
     for offset, poll in enumerate(polls):
         assert inputs.take_backlog(poll, offset, DEFAULT_RULES)
@@ -173,8 +173,8 @@ def test_what_is_told_again_of_an_instant_is_no_poll_before() -> None:
 
 
 def test_a_time_to_drain_is_of_the_later_backlog_of_one_instant() -> None:
-    def seen(latest: int, at_ms: int) -> Seen:
-        return Seen(at_ms, (QueueOffsets(latest, 1000),), 2, 2)
+    def seen(latest: int, at_ms: int) -> QueueObservation:
+        return QueueObservation(at_ms, (QueueOffsets(latest, 1000),), 2, 2)
 
     state = learned(learned(NOTHING_SEEN, seen(1010, at(1))), seen(1090, at(1)))
     assert state.seen == seen(1090, at(1))
@@ -182,7 +182,7 @@ def test_a_time_to_drain_is_of_the_later_backlog_of_one_instant() -> None:
 
 
 def test_where_a_value_stands_in_the_log_is_remembered_and_not_known_of_older_states() -> None:
-    inputs = Inputs()
+    inputs = WorkloadInputs()
     taken(inputs, 7, 1, 2, False)
     written = stored_bytes(stored_of(read_stored(b"").remembered, None, 0, inputs))
     assert dict(read_stored(written).loads) == inputs.loads

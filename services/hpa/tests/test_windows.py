@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hpa.core.kubernetes.policy import Settings
-from hpa.core.rules import Rules
+from hpa.core.kubernetes.policy import ControllerSettings
+from hpa.core.rules import HpaRules
 
 from .world import KAFKA, KEY, at, backlog, begun, external, hpa, load, own, scaled_object, sizes
 
@@ -14,7 +14,7 @@ from .world import KAFKA, KEY, at, backlog, begun, external, hpa, load, own, sca
     "behavior", [None, {"scaleUp": {"stabilizationWindowSeconds": 0}}, {"scaleDown": {"selectPolicy": "Max"}}]
 )
 def test_the_window_of_the_setting_holds_wherever_a_policy_gives_none(behavior: Any) -> None:
-    rules = Rules(settings=Settings(downscale_stabilization_ms=60_000))
+    rules = HpaRules(settings=ControllerSettings(downscale_stabilization_ms=60_000))
     given = {} if behavior is None else {"behavior": behavior}
     queue = [external("queue", "10")]
     advanced = {"horizontalPodAutoscalerConfig": given}

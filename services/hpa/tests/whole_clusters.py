@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass
 
-from hpa.core.heard.cluster_pods import NEVER, SUCCEEDED, Share, is_lost, left_out_of, usage_of
-from hpa.core.heard.clusters import Clusters
-from hpa.core.kubernetes.pods import CPU, FAILED, Pod, PodKey, PodsSeen, Readiness, Sample, readiness_due_ms
+from hpa.core.heard.cluster_pods import NEVER, SUCCEEDED, ClusterShare, is_lost, left_out_of, usage_of
+from hpa.core.heard.clusters import WorkloadClusters
+from hpa.core.kubernetes.pods import CPU, FAILED, CountedPod, PodKey, PodsSeen, Readiness, Sample, readiness_due_ms
 from hpa.core.kubernetes.totals import MetricRule, counted
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 
 
 @dataclass(slots=True)
-class WholeClusters(Clusters):
-    """In the place of Clusters, of which only the records are taken over."""
+class WholeClusters(WorkloadClusters):
+    """In the place of WorkloadClusters, of which only the records are taken over."""
 
-    def together(self, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
+    def together(self, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
         samples: dict[PodKey, Sample] = {}
         troubles: list[str] = []
         for name, cluster in self.by_name.items():
@@ -28,7 +28,7 @@ class WholeClusters(Clusters):
         seen = self.seen(now_ms, rules)
         readiness = Readiness(rules.settings.cpu_initialization_ms, rules.settings.initial_readiness_delay_ms)
         initialized_ms = readiness_due_ms(seen.pods, readiness, now_ms) if rule.resource == CPU else None
-        return Share(
+        return ClusterShare(
             counted=counted(seen.pods, seen.samples(samples), rule, readiness, now_ms),
             samples=len(samples),
             used_milli=sum(sample.value_milli for sample in samples.values()),
@@ -44,26 +44,26 @@ class WholeClusters(Clusters):
         pods = [pod for cluster in self.by_name.values() for pod in cluster.pods.values()]
         return sum(1 for pod in pods if not pod.deleting and pod.phase not in (FAILED, SUCCEEDED))
 
-    def lost(self, now_ms: int, rules: Rules) -> frozenset[str]:
+    def lost(self, now_ms: int, rules: HpaRules) -> frozenset[str]:
         return frozenset(name for name, cluster in self.by_name.items() if is_lost(cluster, now_ms, rules))
 
-    def next_lost_ms(self, now_ms: int, rules: Rules) -> int | None:
+    def next_lost_ms(self, now_ms: int, rules: HpaRules) -> int | None:
         return min((at_ms for at_ms, _ in self._losing(rules) if at_ms > now_ms), default=None)
 
-    def lost_at(self, at_ms: int, rules: Rules) -> str:
+    def lost_at(self, at_ms: int, rules: HpaRules) -> str:
         return min(name for told_ms, name in self._losing(rules) if told_ms == at_ms)
 
-    def _losing(self, rules: Rules) -> list[tuple[int, str]]:
+    def _losing(self, rules: HpaRules) -> list[tuple[int, str]]:
         told = ((one.observed_ms, name) for name, one in self.by_name.items() if one.sampled)
         return [(at_ms + rules.pods_age_max_ms + 1, name) for at_ms, name in told]
 
-    def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
-        pods: dict[PodKey, Pod] = {key: pod for one in self.by_name.values() for key, pod in one.pods.items()}
+    def seen(self, now_ms: int, rules: HpaRules) -> PodsSeen:
+        pods: dict[PodKey, CountedPod] = {key: pod for one in self.by_name.values() for key, pod in one.pods.items()}
         left_out = frozenset(left_out_of(name) for name, one in self.by_name.items() if one.left_out)
         return PodsSeen(pods, self.lost(now_ms, rules) | left_out)
 
 
-def whole(clusters: Clusters) -> WholeClusters:
+def whole(clusters: WorkloadClusters) -> WholeClusters:
     """The same records, of which nothing is kept."""
     found = WholeClusters(dict(clusters.by_name))
     found.standing = found.standing_now

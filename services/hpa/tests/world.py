@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpa.core.heard.heard import Heard
+from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests.answers import explain
 from hpa.core.requests.declaring import Decision
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
 from spillway.addresses import WORKLOADS, Tombstone, address_of, pods_address, workload_address
 from spillway.api_scaling import PolicyReply
@@ -147,9 +147,9 @@ def backlog(lags: list[int], at_ms: int, trouble: str = "", topic: str = "orders
 class World:
     """heard: every decision that reached the log. follows: the planner declares each of them at once."""
 
-    rules: Rules = field(default_factory=Rules)
+    rules: HpaRules = field(default_factory=HpaRules)
     follows: bool = True
-    log: list[Heard] = field(default_factory=list)
+    log: list[HeardRecord] = field(default_factory=list)
     decided: list[ScaleDecided] = field(default_factory=list)
     epoch: int = 0
     now_ms: int = START_MS
@@ -212,10 +212,12 @@ class World:
         if newest is not None and self.follows:
             self.say(declared(newest.replicas, scale_generation=newest.generation))
 
-    def _append(self, event: Event | Tombstone) -> Heard:
+    def _append(self, event: Event | Tombstone) -> HeardRecord:
         address = event.address if isinstance(event, Tombstone) else address_of(event)
         offset = sum(1 for one in self.log if one.topic == address.topic.name)
-        record = Heard(address.topic.name, 0, offset, address.key, None if isinstance(event, Tombstone) else event)
+        record = HeardRecord(
+            address.topic.name, 0, offset, address.key, None if isinstance(event, Tombstone) else event
+        )
         self.log.append(record)
         return record
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.core.background.round import Moments, apply_events
+from planner.core.background.round import DecisionClock, apply_events
 from planner.core.feasibility.limits import by_nodes
 from planner.core.feasibility.room import Room
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from spillway.columns import NO_NODES, columns_of
@@ -163,7 +163,7 @@ class Fleet:
     """A planner's state with clusters that report, and a clock and generations of the test's own."""
 
     def __init__(self, **clusters: list[NodeRow]) -> None:
-        self.state = PlannerState(Rules())
+        self.state = PlannerState(PlannerRules())
         self.now = 100.0
         self.epoch, self.sequence = 9, 0
         self.sequences: dict[str, int] = {}
@@ -199,9 +199,9 @@ class Fleet:
         self.sequence += 1
         return Moment(self.now, int(self.now * 1000), Generation(self.epoch, self.sequence))
 
-    def moments(self) -> Moments:
+    def moments(self) -> DecisionClock:
         """What a round asks for its moments."""
-        return Moments(lambda: self.now, self.moment)
+        return DecisionClock(lambda: self.now, self.moment)
 
     def read_on(self) -> None:
         """All that stands in the log has been read behind what was said of clusters."""

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from planner.core.background.round import Memory, steps_of_round
+from planner.core.background.round import RoundMemory, steps_of_round
 from planner.core.knowledge.brakes import Brakes
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.workload import Workload
 from planner.core.placement.replaying import replay
 from planner.core.requests import decisions
@@ -30,12 +30,12 @@ class HomingWorld:
     fewest: of web, the fewest that were ready at once since all were.
     """
 
-    def __init__(self, clusters: dict[str, int], rules: Rules) -> None:
+    def __init__(self, clusters: dict[str, int], rules: PlannerRules) -> None:
         self._cores = clusters
         self.fleet = Fleet(**{name.replace("-", "_"): [node("a", cores * 1000)] for name, cores in clusters.items()})
         self.fleet.state.rules = rules
         self.fleet.state.brakes = Brakes(rules)
-        self.memory = Memory(PlannerSettings().pace())
+        self.memory = RoundMemory(PlannerSettings().pace())
         self.lent: dict[str, int] = {}
         self.unready: set[str] = set()
         self.unbound: set[str] = set()

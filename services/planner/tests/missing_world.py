@@ -7,9 +7,9 @@ Secret is; what has pods keeps them, whatever becomes of it.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.core.background.round import Memory, steps_of_round
+from planner.core.background.round import RoundMemory, steps_of_round
 from planner.core.knowledge.brakes import Brakes
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from planner.core.placement.replaying import replay
@@ -35,7 +35,7 @@ SHOP: Key = ("default", "shop")
 KEY = ObjectReference("Secret", "default", "key")
 WITH_KEY = template(volumes=[{"name": "key", "secret": {"secretName": "key"}}])
 TICK = 5
-UNBOUND = Rules(moves_per_minute=1e12, home_moves_per_minute=1e12, confirm_over_replicas=2**31)
+UNBOUND = PlannerRules(moves_per_minute=1e12, home_moves_per_minute=1e12, confirm_over_replicas=2**31)
 """As many moves at once as there are, without confirmations."""
 
 
@@ -67,7 +67,7 @@ class MissingWorld:
         self.sequence = 0
         self.causes: list[str] = []
         self.fleet.state.rules, self.fleet.state.brakes = UNBOUND, Brakes(UNBOUND)
-        self.memory = Memory(PlannerSettings().pace())
+        self.memory = RoundMemory(PlannerSettings().pace())
 
     # ── What is asked and happens ───────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +99,7 @@ class MissingWorld:
     def another_planner(self) -> None:
         """It knows what stands in the log, and nothing of timers and holds."""
         before, fleet = self.fleet.state, self.fleet
-        self.memory = Memory(PlannerSettings().pace())
+        self.memory = RoundMemory(PlannerSettings().pace())
         fleet.state = PlannerState(before.rules)
         fleet.epoch += 1
         for name, view in before.clusters.items():

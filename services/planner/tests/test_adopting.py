@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
-from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.knowledge.closing import keep_commands, orphans_to_settle
 from planner.core.knowledge.workload import is_gone
 from planner.core.requests import adopting, autoscaling, decisions, disowning
@@ -222,8 +222,8 @@ def test_what_was_adopted_where_the_policy_rules_it_out_stays_when_only_a_view_c
     joined = own.state.clusters["own-1"].joined
     assert joined is not None
     own.state.apply(replace(joined, phase=phase, region="said-anew"), own.now)
-    for workload in moves.due(own.state, own.now, Everything()):
-        take(own, moves.next_step(own.state, workload, own.moment(), Everything()).events)
+    for workload in moves.due(own.state, own.now, UnlimitedAllowance()):
+        take(own, moves.next_step(own.state, workload, own.moment(), UnlimitedAllowance()).events)
     (part,) = own.state.workloads[KEY].parts.values()
     assert (part.cluster, part.replicas_kept, part.replicas_leaving) == ("own-1", 3, 0)
 
@@ -890,8 +890,8 @@ def test_nothing_moves_by_itself_while_it_changes_hands() -> None:
     draining = own.state.clusters["own-1"].joined
     assert draining is not None
     own.state.apply(replace(draining, phase=PHASE_DRAINING), own.now)
-    assert moves.due(own.state, own.now, Everything()) == []
+    assert moves.due(own.state, own.now, UnlimitedAllowance()) == []
     for cluster, replicas in (("own-1", 3), ("own-2", 2)):
         say(own, cluster, STATE_PRESENT, replicas)
     settle(own)
-    assert [workload.key for workload in moves.due(own.state, own.now, Everything())] == [KEY]
+    assert [workload.key for workload in moves.due(own.state, own.now, UnlimitedAllowance())] == [KEY]

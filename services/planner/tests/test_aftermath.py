@@ -7,7 +7,7 @@ import pytest
 
 from planner.core.background import aftermath, moves
 from planner.core.division.words import limit_text
-from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.placement import placing
 from planner.core.requests import decisions
 from spillway.addresses import Tombstone
@@ -106,10 +106,10 @@ def test_what_is_taken_back_leaves_when_what_replaces_it_is_available(fleet: Fle
     assert (leaving.version, leaving.replicas, leaving.replicas_leaving) == (began, 6, 2)
     assert tick(fleet, 60) == {}
     fleet.state.apply(ready("own-1", began, 6, 4), fleet.now)
-    assert moves.due(fleet.state, fleet.now, Everything()) == []
+    assert moves.due(fleet.state, fleet.now, UnlimitedAllowance()) == []
     fleet.state.apply(ready("cloud-1", version(fleet, "cloud-1"), 2, 2), fleet.now)
-    for workload in moves.due(fleet.state, fleet.now, Everything()):
-        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+    for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
+        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
     settled = fleet.state.workloads[WEB].parts["own-1"]
     assert (settled.replicas, settled.replicas_leaving) == (4, 0)
 
@@ -447,7 +447,7 @@ def test_who_refuses_uses_the_next_tier_too_once_it_has_waited_for_binds(uncerta
     """An apply and a scale alike: four of five may fit here, the cloud has room for eight for sure."""
     manifests = texts(deployment(5, "other"), policy(unplaceable="Refuse"))
     patient = replace(uncertain.moment(), patient=True)
-    with pytest.raises(decisions.Undecided):
+    with pytest.raises(decisions.UndecidedRequest):
         decisions.apply(uncertain.state, ApplyRequest(manifests), patient)
     reply = decisions.apply(uncertain.state, ApplyRequest(manifests), uncertain.moment()).reply
     assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
@@ -455,7 +455,7 @@ def test_who_refuses_uses_the_next_tier_too_once_it_has_waited_for_binds(uncerta
     for event in decisions.apply(uncertain.state, ApplyRequest(one), uncertain.moment()).events:
         uncertain.state.apply(event, uncertain.now)
     five = ScaleRequest("", "other", 5)
-    with pytest.raises(decisions.Undecided):
+    with pytest.raises(decisions.UndecidedRequest):
         decisions.scale(uncertain.state, five, patient)
     reply = decisions.scale(uncertain.state, five, uncertain.moment()).reply
     assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
@@ -469,7 +469,7 @@ def test_who_refuses_takes_certain_room_in_later_tiers_while_it_waits_on(uncerta
         ApplyRequest(texts(deployment(replicas, "other"), policy(unplaceable="Refuse"))) for replicas in (9, 5, 20)
     )
     onward = replace(uncertain.moment(), patient=True, onward=True)
-    with pytest.raises(decisions.Undecided):
+    with pytest.raises(decisions.UndecidedRequest):
         decisions.apply(uncertain.state, nine, onward)
     with pytest.raises(RequestError, match="of 20 replicas have no place, and the policy says Refuse"):
         decisions.apply(uncertain.state, many, onward)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.knowledge.ages import age_ms
-from planner.core.knowledge.all_clusters import Ages, heard_since
+from planner.core.knowledge.all_clusters import ClusterAges, heard_since
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 from .builders import Fleet, cluster, node
@@ -18,7 +18,11 @@ def test_the_ages_of_all_are_those_of_each(
     heard: list[tuple[tuple[float, int, bool, bool], ...]], later: float, age_max: float
 ) -> None:
     """As time passes, and after heartbeats; also where it is counted that any were heard."""
-    ages, counted, views = Ages(), Ages(), {f"c{index}": ClusterView(f"c{index}") for index in range(len(heard))}
+    ages, counted, views = (
+        ClusterAges(),
+        ClusterAges(),
+        {f"c{index}": ClusterView(f"c{index}") for index in range(len(heard))},
+    )
     for step in (0, 0, 1):
         for view, told in zip(views.values(), heard, strict=True):
             view.heard_at, view.age_ms, view.is_incomplete, listed = told[step]

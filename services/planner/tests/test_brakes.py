@@ -18,7 +18,7 @@ from planner.core.knowledge.allowance import (
     Allowance,
 )
 from planner.core.knowledge.brakes import CAUSES_CONFIRMED, BrakeEvent, Brakes, Cause
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from spillway.addresses import BRAKES, Tombstone, brake_address
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
@@ -35,7 +35,7 @@ def brake(scope: str, reason: str = "a change") -> BrakeSet:
 
 def brakes(*events: BrakeEvent, wanted: Mapping[Cause, int] | None = None, fleet: int = 1000) -> Brakes:
     """Brakes after these events and a minute of steps: the bucket is full."""
-    made = Brakes(Rules())
+    made = Brakes(PlannerRules())
     for event in events:
         made.apply(event)
     for now in (0.0, MINUTE):
@@ -104,7 +104,7 @@ def test_the_widest_brake_is_named_and_each_is_released_by_itself() -> None:
 
 
 def test_brakes_and_tombstones_of_the_log_reach_the_state() -> None:
-    state = PlannerState(Rules())
+    state = PlannerState(PlannerRules())
     state.apply(brake("fleet"), 0.0, 4)
     assert state.brakes.frozen("own-1", WEB)
     state.apply_tombstone(BRAKES.name, "fleet", 5)
@@ -120,7 +120,7 @@ def allowed_at(on: Brakes, cause: Cause, replicas: int, now: float) -> int:
 
 
 def test_the_bucket_is_empty_at_first_fills_evenly_and_holds_a_minute() -> None:
-    on = Brakes(Rules())
+    on = Brakes(PlannerRules())
     assert [allowed_at(on, FAILOVER, 90, now) for now in (0.0, 0.05, 0.1, 1.0, 3.0)] == [0, 0, 1, 10, 30]
     step(on, {FAILOVER: 10_000}, 3600.0, fleet=1_000_000)
     assert on.allow(*FAILOVER, WEB, 10_000) == 600
@@ -130,7 +130,7 @@ def test_the_bucket_is_empty_at_first_fills_evenly_and_holds_a_minute() -> None:
 
 def test_all_limited_causes_draw_from_one_bucket_and_those_asked_by_name_from_none() -> None:
     wanted = {FAILOVER: 80, (CAUSE_DRAIN, "own-2"): 80, (CAUSE_LOST, "own-3"): 80}
-    on, moved = Brakes(Rules()), []
+    on, moved = Brakes(PlannerRules()), []
     step(on, {}, 0.0)
     step(on, wanted, 10.0)
     for cause, cluster in wanted:
@@ -146,7 +146,7 @@ def test_all_limited_causes_draw_from_one_bucket_and_those_asked_by_name_from_no
 def test_what_is_small_in_each_cluster_is_confirmed_when_it_is_large_in_all() -> None:
     """Seven clusters of fourteen behind one broken network: half of the fleet, 7 % in each."""
     lost = {(CAUSE_FAILOVER, f"own-{index}"): 70 for index in range(7)}
-    on = Brakes(Rules())
+    on = Brakes(PlannerRules())
     step(on, {(CAUSE_FAILOVER, "own-0"): 70}, 0.0)
     step(on, {(CAUSE_FAILOVER, "own-0"): 70}, 30.0)
     assert on.allow(CAUSE_FAILOVER, "own-0", WEB, 70) == 70
@@ -162,7 +162,7 @@ def test_what_is_small_in_each_cluster_is_confirmed_when_it_is_large_in_all() ->
 
 
 def test_what_was_confirmed_makes_nothing_else_large() -> None:
-    on, wanted = Brakes(Rules()), {(CAUSE_DRAIN, "own-1"): 500}
+    on, wanted = Brakes(PlannerRules()), {(CAUSE_DRAIN, "own-1"): 500}
     step(on, wanted, 0.0)
     on.apply(ConfirmationGiven("Drain/own-1", "ann", 1))
     assert step(on, {**wanted, (CAUSE_DRAIN, "own-2"): 20}) == []
@@ -173,7 +173,7 @@ def test_what_was_confirmed_makes_nothing_else_large() -> None:
 
 def test_one_workload_in_several_clusters_keeps_to_the_budget_in_all() -> None:
     wanted = {(CAUSE_DRAIN, "own-1"): 80, (CAUSE_DRAIN, "own-2"): 80}
-    on = Brakes(Rules())
+    on = Brakes(PlannerRules())
     for now in (0.0, 10.0):
         step(on, wanted, now, fleet=2000)
     for _ in range(2):
@@ -186,7 +186,7 @@ def test_one_workload_in_several_clusters_keeps_to_the_budget_in_all() -> None:
 
 
 def test_a_budget_of_nothing_moves_nothing() -> None:
-    on = Brakes(Rules(moves_per_minute=0))
+    on = Brakes(PlannerRules(moves_per_minute=0))
     assert [allowed_at(on, FAILOVER, 5, now) for now in (0.0, 3600.0)] == [0, 0]
 
 
@@ -202,7 +202,7 @@ def test_a_budget_of_nothing_moves_nothing() -> None:
 )
 def test_a_budget_that_never_holds_a_replica_is_named(per_minute: float, cause: str, text: str) -> None:
     """One that fills is not: it is waited for by the second."""
-    assert Brakes(Rules(moves_per_minute=per_minute)).why_held(cause, "own-1", WEB) == text
+    assert Brakes(PlannerRules(moves_per_minute=per_minute)).why_held(cause, "own-1", WEB) == text
 
 
 @given(
@@ -212,7 +212,7 @@ def test_a_budget_that_never_holds_a_replica_is_named(per_minute: float, cause: 
 def test_no_window_moves_more_than_a_minutes_amount_and_what_filled_within_it(
     per_minute: float, asked: list[tuple[float, str, int]]
 ) -> None:
-    on = Brakes(Rules(moves_per_minute=per_minute, confirm_over_fraction=1.0))
+    on = Brakes(PlannerRules(moves_per_minute=per_minute, confirm_over_fraction=1.0))
     now, moved = 0.0, [(0.0, 0)]
     for seconds, cause, replicas in asked:
         now += seconds
@@ -359,7 +359,7 @@ def known(on: Brakes) -> tuple[dict[str, BrakeSet], set[str], set[str]]:
 
 @given(LOGS, st.data())
 def test_records_that_come_twice_or_late_change_nothing(log: list[Record], data: st.DataObject) -> None:
-    once, again = Brakes(Rules()), Brakes(Rules())
+    once, again = Brakes(PlannerRules()), Brakes(PlannerRules())
     read(once, enumerate(log))
     for offset, record in enumerate(log):
         read(again, [(offset, record)])
@@ -374,7 +374,7 @@ def test_a_compacted_log_says_the_same(log: list[Record]) -> None:
         return record.address.key if isinstance(record, Tombstone) else record.scope
 
     last = {scope(record): offset for offset, record in enumerate(log)}
-    whole, compacted = Brakes(Rules()), Brakes(Rules())
+    whole, compacted = Brakes(PlannerRules()), Brakes(PlannerRules())
     read(whole, enumerate(log))
     read(compacted, ((offset, log[offset]) for offset in sorted(last.values())))
     assert known(whole) == known(compacted)
@@ -390,7 +390,7 @@ def test_a_compacted_log_says_the_same(log: list[Record]) -> None:
 def test_what_is_frozen_never_moves(
     log: list[Record], cause: str, cluster: str, key: tuple[str, str], replicas: int
 ) -> None:
-    on = Brakes(Rules())
+    on = Brakes(PlannerRules())
     read(on, enumerate(log))
     for now in (0.0, MINUTE):
         step(on, {(cause, cluster): replicas}, now, 10**9)

@@ -8,7 +8,7 @@ import pytest
 
 from planner.core.division.words import limit_text
 from planner.core.knowledge.ages import age_ms
-from planner.core.knowledge.timers import Hold
+from planner.core.knowledge.timers import PlacementHold
 from planner.core.requests import answers, decisions
 from spillway.api import ApplyRequest, CapacityRequest
 from spillway.events import PHASE_CORDONED, SHAPE_ADMITTED, SHAPE_REFUSED, ShapeAdmitted
@@ -52,8 +52,8 @@ def incomplete(fleet: Fleet) -> None:
 
 
 def held(fleet: Fleet) -> None:
-    fleet.state.holds["own-1", SHAPE] = Hold(fleet.now + 12, 15)
-    fleet.state.holds["own-2", ("default", "web")] = Hold(fleet.now + 12, 15)
+    fleet.state.holds["own-1", SHAPE] = PlacementHold(fleet.now + 12, 15)
+    fleet.state.holds["own-2", ("default", "web")] = PlacementHold(fleet.now + 12, 15)
 
 
 def twins(fleet: Fleet) -> None:

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from planner.core.compat import karmada, kubeadmiral, webster
 from planner.core.compat import karmada_selection as selection
 from planner.core.compat import kubeadmiral_rollout as rollout
-from planner.core.compat.karmada import AGGREGATED, DUPLICATED, DYNAMIC_WEIGHT, STATIC_WEIGHT, Candidate, Task
+from planner.core.compat.karmada import (
+    AGGREGATED,
+    DUPLICATED,
+    DYNAMIC_WEIGHT,
+    STATIC_WEIGHT,
+    AssignmentTask,
+    CandidateCluster,
+)
 
 NAMES = st.sampled_from([f"c{number}" for number in range(12)])
 VOTES = st.dictionaries(NAMES, st.integers(0, 10**6), max_size=12)
@@ -58,10 +65,10 @@ CANDIDATES = st.lists(
 def test_by_room_all_are_assigned_within_it_or_none(
     replicas: int, given_candidates: list[tuple[str, int, int]], strategy: str, overflow: bool, uid: str
 ) -> None:
-    candidates = [Candidate(name, room, room, tier) for name, room, tier in given_candidates]
+    candidates = [CandidateCluster(name, room, room, tier) for name, room, tier in given_candidates]
     rooms = {name: room for name, room, _ in given_candidates}
     try:
-        found = karmada.assign(Task(strategy, replicas, uid), candidates, [], overflow=overflow)
+        found = karmada.assign(AssignmentTask(strategy, replicas, uid), candidates, [], overflow=overflow)
     except karmada.Unschedulable:
         assert sum(rooms.values()) < replicas
         return
@@ -70,28 +77,30 @@ def test_by_room_all_are_assigned_within_it_or_none(
 
 
 ASSIGNMENTS = {
-    "duplicated: all everywhere": (Task(DUPLICATED, 4), {"a": 4, "b": 4, "c": 4}),
+    "duplicated: all everywhere": (AssignmentTask(DUPLICATED, 4), {"a": 4, "b": 4, "c": 4}),
     "static weights: the largest rule that means a cluster": (
-        Task(STATIC_WEIGHT, 8, rules=(karmada.WeightRule(None, 1), karmada.WeightRule(("a",), 2))),
+        AssignmentTask(STATIC_WEIGHT, 8, rules=(karmada.WeightRule(None, 1), karmada.WeightRule(("a",), 2))),
         {"a": 4, "b": 2, "c": 2},
     ),
-    "static weights: none has one": (Task(STATIC_WEIGHT, 6), {"a": 2, "b": 2, "c": 2}),
-    "dynamic weight: by room": (Task(DYNAMIC_WEIGHT, 12), {"a": 6, "b": 4, "c": 2}),
-    "aggregated: the fewest clusters, shared by room": (Task(AGGREGATED, 20), {"a": 12, "b": 8}),
-    "tiers: the first as far as it has room": (Task(DYNAMIC_WEIGHT, 20), {"a": 18, "b": 2}),
+    "static weights: none has one": (AssignmentTask(STATIC_WEIGHT, 6), {"a": 2, "b": 2, "c": 2}),
+    "dynamic weight: by room": (AssignmentTask(DYNAMIC_WEIGHT, 12), {"a": 6, "b": 4, "c": 2}),
+    "aggregated: the fewest clusters, shared by room": (AssignmentTask(AGGREGATED, 20), {"a": 12, "b": 8}),
+    "tiers: the first as far as it has room": (AssignmentTask(DYNAMIC_WEIGHT, 20), {"a": 18, "b": 2}),
 }
 
 
 @pytest.mark.parametrize(("task", "expected"), ASSIGNMENTS.values(), ids=ASSIGNMENTS)
-def test_assignments(task: Task, expected: dict[str, int]) -> None:
+def test_assignments(task: AssignmentTask, expected: dict[str, int]) -> None:
     tiers = {"a": 0, "b": 1, "c": 2} if expected == {"a": 18, "b": 2} else {}
-    candidates = [Candidate(name, room, room, tiers.get(name, 0)) for name, room in (("a", 18), ("b", 12), ("c", 6))]
+    candidates = [
+        CandidateCluster(name, room, room, tiers.get(name, 0)) for name, room in (("a", 18), ("b", 12), ("c", 6))
+    ]
     assert karmada.assign(task, candidates, [], overflow=bool(tiers)) == expected
 
 
 def test_replicas_become_fewer_in_proportion_to_what_is_there_whatever_the_room() -> None:
-    candidates = [Candidate("a", 0, 8), Candidate("b", 50, 54)]
-    assert karmada.assign(Task(DYNAMIC_WEIGHT, 6), candidates, [("a", 8), ("b", 4)]) == {"a": 4, "b": 2}
+    candidates = [CandidateCluster("a", 0, 8), CandidateCluster("b", 50, 54)]
+    assert karmada.assign(AssignmentTask(DYNAMIC_WEIGHT, 6), candidates, [("a", 8), ("b", 4)]) == {"a": 4, "b": 2}
 
 
 SELECTIONS = {
@@ -105,11 +114,13 @@ SELECTIONS = {
 @pytest.mark.parametrize(("spreads", "expected"), SELECTIONS.values(), ids=SELECTIONS)
 def test_selections(spreads: tuple[tuple[str, int, int], ...], expected: list[str] | None) -> None:
     places = [
-        selection.Place("a", 20, region="north"),
-        selection.Place("b", 30, region="north"),
-        selection.Place("c", 10, region="south"),
+        selection.FeasibleCluster("a", 20, region="north"),
+        selection.FeasibleCluster("b", 30, region="north"),
+        selection.FeasibleCluster("c", 10, region="south"),
     ]
-    request = selection.Request(DYNAMIC_WEIGHT, 20, tuple(selection.Spread(*spread) for spread in spreads))
+    request = selection.SelectionRequest(
+        DYNAMIC_WEIGHT, 20, tuple(selection.SelectionSpread(*spread) for spread in spreads)
+    )
     if expected is None:
         with pytest.raises(selection.NotSelectable):
             selection.select(request, places)
@@ -117,17 +128,17 @@ def test_selections(spreads: tuple[tuple[str, int, int], ...], expected: list[st
         assert [place.cluster for place in selection.select(request, places)] == expected
 
 
-Sets = list[tuple[selection.Size, ...]]
+Sets = list[tuple[selection.RegionSize, ...]]
 
 
-def sets_one_by_one(groups: list[selection.Size], least: int, most: int, clusters: int) -> Sets:
+def sets_one_by_one(groups: list[selection.RegionSize], least: int, most: int, clusters: int) -> Sets:
     """As the search for regions is told: depth first, and nothing is added to a set that has enough."""
     if len(groups) == least:
         return [tuple(groups)] if sum(group.clusters for group in groups) >= clusters else []
     ordered = sorted(groups, key=lambda group: (group.clusters, -group.score, group.name))
     found: Sets = []
 
-    def extend(path: tuple[selection.Size, ...], first: int) -> None:
+    def extend(path: tuple[selection.RegionSize, ...], first: int) -> None:
         if path and least <= len(path) <= most and sum(group.clusters for group in path) >= clusters:
             found.append(path)
         elif len(path) < most:
@@ -139,13 +150,13 @@ def sets_one_by_one(groups: list[selection.Size], least: int, most: int, cluster
 
 
 SIZES = st.builds(
-    selection.Size, st.just(""), st.integers(1, 4), st.sampled_from((0, 1000, 2000)) | st.integers(0, 3)
+    selection.RegionSize, st.just(""), st.integers(1, 4), st.sampled_from((0, 1000, 2000)) | st.integers(0, 3)
 )  # fmt: skip
 
 
 @given(sizes=st.lists(SIZES, max_size=7), least=st.integers(0, 7), more=st.integers(-1, 3), clusters=st.integers(0, 14))
 def test_the_best_set_of_regions_is_found_as_by_looking_at_every_one(
-    sizes: list[selection.Size], least: int, more: int, clusters: int
+    sizes: list[selection.RegionSize], least: int, more: int, clusters: int
 ) -> None:
     groups = [replace(size, name=f"r{number}") for number, size in enumerate(sizes)]
     names = [
@@ -161,7 +172,7 @@ def test_the_best_set_of_regions_is_found_as_by_looking_at_every_one(
 
 def test_regions_are_chosen_among_a_hundred() -> None:
     """There are 10^29 sets of 50 of them: to look at each would end the planner."""
-    groups = [selection.Size(f"r{number:02}", 1 + number % 3, number) for number in range(100)]
+    groups = [selection.RegionSize(f"r{number:02}", 1 + number % 3, number) for number in range(100)]
     best = [f"r{number}" for number in range(99, 49, -1)]
     assert selection.select_groups(groups, 50, 100, 0) == best
     chosen = selection.select_groups(groups, 20, 30, 85)
@@ -169,7 +180,9 @@ def test_regions_are_chosen_among_a_hundred() -> None:
     assert sum(group.clusters for group in groups if group.name in chosen) >= 85
 
 
-PREFERENCES = st.builds(kubeadmiral.Preference, weight=st.integers(0, 9), min=st.integers(0, 5), max=st.integers(5, 40))
+PREFERENCES = st.builds(
+    kubeadmiral.ClusterPreference, weight=st.integers(0, 9), min=st.integers(0, 5), max=st.integers(5, 40)
+)
 
 
 @given(
@@ -178,9 +191,9 @@ PREFERENCES = st.builds(kubeadmiral.Preference, weight=st.integers(0, 9), min=st
     limited=st.dictionaries(NAMES, st.integers(0, 30), max_size=6),
 )
 def test_the_planner_keeps_maxima_and_hard_bounds(
-    replicas: int, preferences: dict[str, kubeadmiral.Preference], limited: dict[str, int]
+    replicas: int, preferences: dict[str, kubeadmiral.ClusterPreference], limited: dict[str, int]
 ) -> None:
-    wish = kubeadmiral.Wish(replicas, sorted(preferences), preferences, limited=limited)
+    wish = kubeadmiral.PlanInput(replicas, sorted(preferences), preferences, limited=limited)
     found = kubeadmiral.plan(wish)
     assert sum(found.plan.values()) <= replicas
     assert all(count <= preferences[name].max for name, count in found.plan.items())
@@ -194,30 +207,33 @@ def test_the_planner_keeps_maxima_and_hard_bounds(
     existing=st.dictionaries(NAMES, st.integers(0, 40), max_size=6),
 )
 def test_avoiding_disruption_only_shrinks_or_only_grows(
-    replicas: int, preferences: dict[str, kubeadmiral.Preference], existing: dict[str, int]
+    replicas: int, preferences: dict[str, kubeadmiral.ClusterPreference], existing: dict[str, int]
 ) -> None:
-    wish = kubeadmiral.Wish(replicas, sorted(preferences), preferences, existing=existing, avoid_disruption=True)
+    wish = kubeadmiral.PlanInput(replicas, sorted(preferences), preferences, existing=existing, avoid_disruption=True)
     found = kubeadmiral.plan(wish).plan
     changes = [count - existing.get(name, 0) for name, count in found.items()]
     assert min(changes) >= 0 or max(changes) <= 0
 
 
-def target(name: str, desired: int, replicas: int, updated: int) -> rollout.Target:
+def target(name: str, desired: int, replicas: int, updated: int) -> rollout.RolloutTarget:
     """A cluster without any pod in between."""
-    return rollout.Target(
+    return rollout.RolloutTarget(
         name, desired, replicas, replicas, replicas, updated, updated, replicas, replicas, bool(updated), 0, 1
     )
 
 
 ROLLOUTS = {
     "only scaling: every cluster goes": (
-        [target("a", 8, 5, 5), target("b", 5, 5, 5)], {"a": rollout.Step(), "b": rollout.Step()}
+        [target("a", 8, 5, 5), target("b", 5, 5, 5)], {"a": rollout.RolloutStep(), "b": rollout.RolloutStep()}
     ),
-    "the budget is spent by name": ([target("a", 5, 5, 0), target("b", 5, 5, 0)], {"a": rollout.Step(None, 0, 2)}),
+    "the budget is spent by name": (
+        [target("a", 5, 5, 0), target("b", 5, 5, 0)],
+        {"a": rollout.RolloutStep(None, 0, 2)},
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("targets", "expected"), ROLLOUTS.values(), ids=ROLLOUTS)
-def test_rollouts(targets: list[rollout.Target], expected: dict[str, rollout.Step]) -> None:
-    fleet = rollout.Fleet(0, 2, sum(each.replicas for each in targets), targets)
+def test_rollouts(targets: list[rollout.RolloutTarget], expected: dict[str, rollout.RolloutStep]) -> None:
+    fleet = rollout.RolloutFleet(0, 2, sum(each.replicas for each in targets), targets)
     assert rollout.plan_rollout(fleet).steps == expected

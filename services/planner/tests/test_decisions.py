@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.placement import placing
 from planner.core.requests import answers, decisions
-from planner.core.requests.decisions import Decided, Unheard
+from planner.core.requests.decisions import DecidedRequest, UnheardRequest
 from spillway.addresses import Tombstone
 from spillway.api import (
     ApplyRequest,
@@ -41,7 +41,7 @@ from .member import MemberCluster, observed
 WEB = ("default", "web")
 
 
-def keep(fleet: Fleet, decided: Decided) -> PlacementReply:
+def keep(fleet: Fleet, decided: DecidedRequest) -> PlacementReply:
     for event in decided.events:
         fleet.state.apply(event, fleet.now)
     return decided.reply
@@ -137,7 +137,12 @@ def test_the_record_says_what_was_decided_on(fleet: Fleet) -> None:
     decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment())
     record = decided.events[-1]
     assert isinstance(record, DecisionRecorded)
-    assert (record.cause, record.replicas, record.at_ms, record.settings) == ("Apply", 2, 100_000, Rules().text())
+    assert (record.cause, record.replicas, record.at_ms, record.settings) == (
+        "Apply",
+        2,
+        100_000,
+        PlannerRules().text(),
+    )
     assert dict(record.positions) == {
         "capacity-changes/own-1": 1,
         "capacity-changes/own-2": 1,
@@ -450,7 +455,7 @@ def test_who_may_still_hear_of_clusters_is_not_refused_yet_but_for_what_fits_now
     for key, manifests in (("unheard", (deployment(113), policy(unplaceable="Refuse"))), ("waits", (deployment(113),))):
         request = ApplyRequest(texts(*manifests), key)
         if key == "unheard":
-            with pytest.raises(Unheard, match="1 of 113 replicas have no place"):
+            with pytest.raises(UnheardRequest, match="1 of 113 replicas have no place"):
                 decisions.apply(fleet.state, request, listening)
         else:
             assert decisions.apply(fleet.state, request, listening).reply.unplaced == 1

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
-from planner.core.knowledge.declared import Declared, Held, _as_kept, answer_size, shape_size, size_of
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.declared import (
+    NamespaceDeclarations,
+    NamespaceUsage,
+    _as_kept,
+    answer_size,
+    shape_size,
+    size_of,
+)
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.requests import adopting, decisions
 from spillway.addresses import SCALE_POLICIES
 from spillway.api import AdoptRequest, ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
@@ -28,7 +35,7 @@ Manifest = dict[str, Any]
 
 def fleet_of(**bounds: int) -> Fleet:
     fleet = Fleet(own_1=[node("a"), node("b")], own_2=[node("c")])
-    fleet.state.rules = Rules(**bounds)  # type: ignore[arg-type]
+    fleet.state.rules = PlannerRules(**bounds)  # type: ignore[arg-type]
     return fleet
 
 
@@ -171,7 +178,7 @@ def test_names_that_a_workload_lists_no_more_are_not_looked_at(calls_of: Any) ->
     assert len(fleet.state.declared.dependencies) == 30
     fleet.state.declared.forget(("default", "one"))
     assert not fleet.state.declared.dependencies
-    assert fleet.state.declared.of("default") == Held()
+    assert fleet.state.declared.of("default") == NamespaceUsage()
 
 
 def test_what_is_deleted_counts_until_it_is_forgotten() -> None:
@@ -183,7 +190,7 @@ def test_what_is_deleted_counts_until_it_is_forgotten() -> None:
         for key in list(fleet.state.leaving):
             keep(fleet, aftermath.settle(fleet.state, key, fleet.moment()).events)
         fleet.now += 61
-    assert fleet.state.declared.of("default") == Held()
+    assert fleet.state.declared.of("default") == NamespaceUsage()
     fleet.beat()
     apply(fleet, web("two"), config("two", 6_000))
 
@@ -207,7 +214,7 @@ def test_who_gave_a_name_up_takes_nothing_from_who_has_it_now() -> None:
     emptied = DependencyDeclared("ConfigMap", "default", "c", "default/one", 6, b"")
     taken_over = DependencyDeclared("ConfigMap", "default", "c", "default/two", 1, b"{}")
     for events in ((emptied, taken_over), (taken_over, emptied)):
-        kept = Declared()
+        kept = NamespaceDeclarations()
         for event in events:
             kept.depend(event, None)
         assert list(kept.dependencies.values()) == [taken_over]
@@ -234,7 +241,7 @@ def test_what_is_adopted_is_bounded_and_found_again_after_a_loss_is_not() -> Non
         adopting.decide(fleet.state, request, BOTH, fleet.moment())
     assert (caught.value.code, caught.value.reason) == ("FAILED_PRECONDITION", NAMESPACE_FULL)
     first = BOTH["own-1"]
-    running = adopting.Running({"own-1": 3}, {"own-1": first.uid}, "before")
+    running = adopting.RunningReplicas({"own-1": 3}, {"own-1": first.uid}, "before")
     found = adopting.texts_of(first)
     assert adopting.declared_as_found(fleet.state, ("default", "web"), found, running, fleet.moment(), "Recover")
 
@@ -267,7 +274,7 @@ FORGETTING = st.tuples(st.just("forget"), NAMES)
 
 @given(st.lists(st.one_of(DECLARING, DEPENDING, FORGETTING), max_size=30))
 def test_the_sums_are_those_of_what_is_kept_whatever_comes_and_goes(actions: list[tuple[Any, ...]]) -> None:
-    kept, workloads = Declared(), dict[str, WorkloadDeclared]()
+    kept, workloads = NamespaceDeclarations(), dict[str, WorkloadDeclared]()
     for action, name, *rest in actions:
         if action == "forget":
             kept.forget(("default", name))
@@ -284,7 +291,9 @@ def test_the_sums_are_those_of_what_is_kept_whatever_comes_and_goes(actions: lis
             kept.depend(content, workloads.get(name))
         sizes = {one: size_of(event) for one, event in workloads.items()}
         along = kept.dependencies.values()
-        assert kept.of("default") == Held(len(sizes), sum(sizes.values()) + sum(len(one.manifest) for one in along))
+        assert kept.of("default") == NamespaceUsage(
+            len(sizes), sum(sizes.values()) + sum(len(one.manifest) for one in along)
+        )
         for one in ("one", "two"):
             owned = sum(len(entry.manifest) for entry in along if entry.workload == f"default/{one}")
             assert kept.size(("default", one)) == sizes.get(one, 0) + owned

@@ -12,7 +12,7 @@ from planner.api.confined import OTHERS, explanation_seen_by
 from planner.core.explaining import explanation
 from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
 from planner.core.explaining.witness import node_reasons
-from planner.core.knowledge.timers import Hold
+from planner.core.knowledge.timers import PlacementHold
 from planner.core.requests import answers, decisions
 from spillway.api import (
     ApplyRequest,
@@ -204,7 +204,7 @@ def test_holds_phases_age_and_drains_are_told_from_want_of_room() -> None:
     set_phase(fleet, "own-1", PHASE_DRAINING)
     set_phase(fleet, "cloud-1", PHASE_CORDONED)
     key = ("default", "web")
-    fleet.state.holds["own-2", key] = Hold(fleet.now + 12, 15)
+    fleet.state.holds["own-2", key] = PlacementHold(fleet.now + 12, 15)
     reply = explained(fleet, ExplainRequest(*key, replicas=40))
     assert bounds(reply) == {"own-1": LEAVING, "own-2": HELD, "cloud-1": PHASE, "cloud-1+": PHASE}
     assert "held for 12 s more" in reply.verdict

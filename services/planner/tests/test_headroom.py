@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
-from planner.core.background.headroom import Headrooms, Idle, Pace, idle_for
+from planner.core.background.headroom import HeadroomPace, Headrooms, IdleHeadroom, idle_for
 from planner.core.requests import autoscaling, decisions, membership
 from spillway.amounts import AMOUNT_MAX, INT64_MAX, PODS_MAX
 from spillway.api import ApplyRequest, ScaleRequest, SetClusterPhaseRequest
@@ -23,7 +23,7 @@ from .builders import Fleet, cluster, container, deployment, node, policy, templ
 from .member import MemberCluster
 
 WEB = ("default", "web")
-PACE = Pace(look=5.0, repeat=30.0, settle=10.0, looks_max=50)
+PACE = HeadroomPace(look=5.0, repeat=30.0, settle=10.0, looks_max=50)
 
 
 class Ground:
@@ -78,7 +78,7 @@ class Ground:
         for member in self.members:
             member.report(self.fleet)
 
-    def idle(self, name: str = "web") -> dict[str, Idle]:
+    def idle(self, name: str = "web") -> dict[str, IdleHeadroom]:
         return idle_for(self.fleet.state, self.fleet.state.workloads["default", name], self.fleet.now)
 
     def phase(self, name: str, phase: str) -> None:
@@ -135,12 +135,12 @@ def test_the_class_is_the_label_of_the_cluster_else_its_tier() -> None:
     ground = Ground({"own_1": [node("a")], "cloud_1": [node("c", 8000)]})
     ground.fleet.join(cluster("pool", **{SUPPLY_CLASS: "idle"}), [node("p", 3000)])
     ground.apply(deployment(1, pod=pod()))
-    assert ground.idle() == {"dedicated": Idle(4), "cloud": Idle(8), "idle": Idle(3)}
+    assert ground.idle() == {"dedicated": IdleHeadroom(4), "cloud": IdleHeadroom(8), "idle": IdleHeadroom(3)}
     ground.apply(deployment(1, pod=pod()), policy(tiers=[{"name": "own", "clusters": {"names": ["pool", "own-1"]}}]))
-    assert ground.idle() == {"dedicated": Idle(4), "idle": Idle(3)}
+    assert ground.idle() == {"dedicated": IdleHeadroom(4), "idle": IdleHeadroom(3)}
     limits = [{"cluster": "own-1", "max": 2}]
     ground.apply(deployment(1, pod=pod()), policy(limits=limits))
-    assert ground.idle()["dedicated"] == Idle(2)
+    assert ground.idle()["dedicated"] == IdleHeadroom(2)
 
 
 def test_a_cluster_that_is_left_has_nothing_and_one_that_is_silent_is_unknown() -> None:
@@ -148,11 +148,11 @@ def test_a_cluster_that_is_left_has_nothing_and_one_that_is_silent_is_unknown() 
     ground.apply(deployment(3, pod=pod()))
     for step in (ground.carry_out, ground.bind, ground.report):
         step()
-    assert ground.idle() == {"dedicated": Idle(8)}
+    assert ground.idle() == {"dedicated": IdleHeadroom(8)}
     ground.phase("own-1", "Cordoned")
-    assert ground.idle() == {"dedicated": Idle(3)}, "what runs there stays"
+    assert ground.idle() == {"dedicated": IdleHeadroom(3)}, "what runs there stays"
     ground.phase("own-1", "Draining")
-    assert ground.idle() == {"dedicated": Idle(0)}
+    assert ground.idle() == {"dedicated": IdleHeadroom(0)}
     ground.phase("own-1", "Active")
     ground.fleet.now += 3600
     idle = ground.idle()["dedicated"]
@@ -166,16 +166,16 @@ def test_priorities_give_way_downwards() -> None:
     for step in (ground.carry_out, ground.bind, ground.report):
         step()
     ground.apply(deployment(0, pod=pod()), policy(priority=-5))
-    assert ground.idle() == {"dedicated": Idle(3)}, "low does not follow what is idle, and stays"
+    assert ground.idle() == {"dedicated": IdleHeadroom(3)}, "low does not follow what is idle, and stays"
     ground.follow("dedicated", name="low")
-    assert ground.idle() == {"dedicated": Idle(8)}
-    assert ground.idle("low") == {"dedicated": Idle(8)}
+    assert ground.idle() == {"dedicated": IdleHeadroom(8)}
+    assert ground.idle("low") == {"dedicated": IdleHeadroom(8)}
     ground.apply(deployment(4, "models", pod=pod("2", nodeSelector={"gpu": "yes"})), policy(priority=5))
-    assert ground.idle("low") == {"dedicated": Idle(8)}, "who waits for other nodes takes nothing of these"
+    assert ground.idle("low") == {"dedicated": IdleHeadroom(8)}, "who waits for other nodes takes nothing of these"
     ground.apply(deployment(4, "online", pod=pod("2")), policy(priority=5))
     waiting = ground.fleet.state.workloads["default", "online"].unplaced
     assert waiting == 3
-    assert ground.idle("low") == {"dedicated": Idle(6 - 2 * waiting)}
+    assert ground.idle("low") == {"dedicated": IdleHeadroom(6 - 2 * waiting)}
 
 
 class Telling:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.core.background import aftermath
 from planner.core.knowledge.holds import DECLARED, GONE, TRIED, Holds
-from planner.core.knowledge.timers import Hold
+from planner.core.knowledge.timers import PlacementHold
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, DeleteRequest
 from spillway.events import STATE_ABSENT, ClusterLeft, PodsUnschedulable
@@ -28,7 +28,7 @@ def look(holds: Holds, now: float, need: str = DECLARED) -> list[object]:
 
 def held(until: float = 100.0, seconds: float = 15.0) -> Holds:
     holds = Holds()
-    holds["a", SHAPE] = Hold(until, seconds)
+    holds["a", SHAPE] = PlacementHold(until, seconds)
     return holds
 
 
@@ -68,13 +68,13 @@ def test_while_replicas_wait_there_again_the_last_pause_is_remembered() -> None:
 
 def test_a_hold_that_was_set_again_is_over_once_and_at_its_own_time() -> None:
     holds = held()
-    holds["a", SHAPE] = Hold(200.0, 30.0)
+    holds["a", SHAPE] = PlacementHold(200.0, 30.0)
     assert (look(holds, 150), look(holds, 200), look(holds, 201)) == ([], [("a", SHAPE)], [])
 
 
 def test_what_has_bound_and_whose_cluster_left_is_held_no_more() -> None:
     holds = held()
-    holds["b", SHAPE], holds["a", KEY] = Hold(100.0, 15.0), Hold(100.0, 15.0)
+    holds["b", SHAPE], holds["a", KEY] = PlacementHold(100.0, 15.0), PlacementHold(100.0, 15.0)
     holds.pop(("b", SHAPE))
     assert list(holds.clusters_of(SHAPE)) == ["a"]
     holds.leave("a")
@@ -184,8 +184,8 @@ def test_a_decision_looks_at_the_holds_of_its_own_shape_and_workload_alone(calls
     state = world.fleet.state
     whom = state.workloads["default", "ci-0"].shape
     for index in range(200):
-        state.holds["own-2", shape(10_000 + index)] = Hold(world.fleet.now + 100, 15)
-    state.holds["own-1", whom] = Hold(world.fleet.now + 100, 15)
+        state.holds["own-2", shape(10_000 + index)] = PlacementHold(world.fleet.now + 100, 15)
+    state.holds["own-1", whom] = PlacementHold(world.fleet.now + 100, 15)
     with calls_of(Holds.clusters_of) as asked:
         rooms = state.all_rooms(whom, world.fleet.now, ("default", "ci-0"))
     assert [call["whom"] for call in asked] == [whom, ("default", "ci-0")]

@@ -11,8 +11,8 @@ from planner.core.background import aftermath, homing
 from planner.core.background.overflow import Overflow, overflow_of
 from planner.core.background.steady import SteadyRoom
 from planner.core.knowledge.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
-from planner.core.knowledge.brakes import Recent
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.brakes import RecentMoves
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.manifests.policy import policy_of
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, MigrateRequest
@@ -35,7 +35,7 @@ AFTER = 60
 
 def peak(**rules: Any) -> HomingWorld:
     """web has 8 replicas in own-1 and 4 in cloud-1; then 8 more cores of own-1 are there."""
-    world = HomingWorld({"own-1": 8, "cloud-1": 20}, Rules(**rules))
+    world = HomingWorld({"own-1": 8, "cloud-1": 20}, PlannerRules(**rules))
     world.apply(12)
     world.run(5)
     assert world.kept() == {"own-1": 8, "cloud-1": 4}
@@ -103,7 +103,7 @@ def test_of_room_that_shrinks_what_is_left_has_held() -> None:
 
 def test_of_more_homes_than_one_step_takes_each_counts_from_when_it_was_looked_at() -> None:
     """Ten overflow, and two homes have room for five each."""
-    world = HomingWorld({"own-1": 1, "own-2": 1, "own-3": 1, "cloud-1": 20}, Rules())
+    world = HomingWorld({"own-1": 1, "own-2": 1, "own-3": 1, "cloud-1": 20}, PlannerRules())
     world.apply(13)
     world.run(5)
     fleet, turn = world.fleet, homing.Homing(new_places_max=1)
@@ -170,7 +170,7 @@ def test_what_would_move_much_of_the_fleet_waits_for_a_confirmation() -> None:
 
 def test_what_is_asked_for_is_what_has_room_and_not_all_that_overflows() -> None:
     """Two workloads hope for the same room: it is counted once."""
-    world = HomingWorld({"own-1": 8, "cloud-1": 40}, Rules(confirm_over_replicas=1))
+    world = HomingWorld({"own-1": 8, "cloud-1": 40}, PlannerRules(confirm_over_replicas=1))
     world.apply(8)
     world.apply(20, name="api")
     world.run(5)
@@ -183,7 +183,7 @@ def test_what_is_asked_for_is_what_has_room_and_not_all_that_overflows() -> None
 
 def test_what_waits_goes_before_what_goes_home() -> None:
     """The cloud is full and somebody waits: the room at home is theirs, also while it holds only part of them."""
-    world = HomingWorld({"own-1": 8, "cloud-1": 4}, Rules())
+    world = HomingWorld({"own-1": 8, "cloud-1": 4}, PlannerRules())
     world.apply(12)
     world.apply(6, name="big", pod=template(container(cpu="2")), limits=[{"cluster": "own-1", "max": 2}])
     world.run(5)
@@ -198,7 +198,9 @@ def test_what_waits_goes_before_what_goes_home() -> None:
 @pytest.mark.parametrize("cores", [8, 40], ids=["room for those held alone", "more of them than are looked at"])
 def test_who_is_held_keeps_nobody_else_from_going_home(cores: int) -> None:
     """Those in cloud-1 are held by a brake: neither the room that they hope for nor their number keeps web away."""
-    world = HomingWorld({"own-1": 4, "cloud-1": 20, "cloud-2": 20}, Rules(replans_max=2, confirm_over_replicas=100))
+    world = HomingWorld(
+        {"own-1": 4, "cloud-1": 20, "cloud-2": 20}, PlannerRules(replans_max=2, confirm_over_replicas=100)
+    )
     for name, replicas, cloud in (("big", 4, 1), ("a", 1, 1), ("b", 1, 1), ("c", 1, 1), ("web", 1, 2)):
         clouds = {"name": "cloud", "clusters": {"names": [f"cloud-{cloud}"]}}
         world.apply(replicas, name, tiers=[{"name": "own", "clusters": {"names": ["own-1"]}}, clouds])
@@ -211,7 +213,7 @@ def test_who_is_held_keeps_nobody_else_from_going_home(cores: int) -> None:
 
 
 def test_who_is_looked_at_are_others_each_time_where_there_are_more() -> None:
-    world = HomingWorld({"own-1": 4, "cloud-1": 20}, Rules(replans_max=2, home_moves_per_minute=0))
+    world = HomingWorld({"own-1": 4, "cloud-1": 20}, PlannerRules(replans_max=2, home_moves_per_minute=0))
     for name, replicas in (("big", 4), ("a", 1), ("b", 1), ("web", 1)):
         world.apply(replicas, name)
     world.cores("own-1", 40)
@@ -249,7 +251,7 @@ def test_a_policy_may_say_that_it_stays() -> None:
 
 
 def test_what_a_person_sent_away_by_name_stays_until_another_policy_is_applied() -> None:
-    world = HomingWorld({"own-1": 16, "cloud-1": 16}, Rules())
+    world = HomingWorld({"own-1": 16, "cloud-1": 16}, PlannerRules())
     world.apply(8)
     world.run(5)
     request = MigrateRequest("", "web", "cloud-1", "own-1", 3)
@@ -266,7 +268,7 @@ def test_what_a_person_sent_away_by_name_stays_until_another_policy_is_applied()
 
 def test_what_a_person_sent_away_stays_by_name_when_others_leave_from_beside_it() -> None:
     """Four overflow, two more were sent there: the four go home, and leave, and the two stay."""
-    world = HomingWorld({"own-1": 8, "cloud-1": 20}, Rules())
+    world = HomingWorld({"own-1": 8, "cloud-1": 20}, PlannerRules())
     world.apply(12)
     world.run(5)
     world.keep(
@@ -316,7 +318,7 @@ def test_a_replay_of_its_record_gives_the_same_division() -> None:
 
 
 def test_a_statefulset_never_goes() -> None:
-    world = HomingWorld({"own-1": 1, "cloud-1": 20}, Rules())
+    world = HomingWorld({"own-1": 1, "cloud-1": 20}, PlannerRules())
     request = ApplyRequest(texts(statefulset(4, "web")))
     world.keep(decisions.apply(world.fleet.state, request, world.fleet.moment()).events)
     world.run(5)
@@ -361,7 +363,7 @@ NODES_FIRST = [{"name": "new", "nodeGroups": True}, *NAMED]
     ],
 )
 def test_overflow(spec: dict[str, Any], kept: dict[str, int], by_name: int, expected: list[Any]) -> None:
-    world = HomingWorld({"own-1": 1, "cloud-1": 1}, Rules())
+    world = HomingWorld({"own-1": 1, "cloud-1": 1}, PlannerRules())
     world.apply(1)
     workload = world.workload(WEB)
     workload.declared = replace(workload.declared, policy=policy_of(policy(**spec)))
@@ -391,7 +393,7 @@ def test_steady_room_is_the_least_of_the_last_seconds(rooms: list[tuple[int, int
 
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.integers(0, 9)), max_size=60), st.integers(0, 12))
 def test_in_any_minute_at_most_the_budget_and_in_the_first_none(steps: list[tuple[float, int]], budget: int) -> None:
-    recent, now, moved = Recent(budget), 0.0, list[tuple[float, int]]()
+    recent, now, moved = RecentMoves(budget), 0.0, list[tuple[float, int]]()
     recent.pass_time(now)
     for then, wanted in steps:
         now += then

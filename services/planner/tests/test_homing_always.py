@@ -9,7 +9,7 @@ from planner.core.background.homing import LOOK_SECONDS, Homing
 from planner.core.background.overflow import first_tier
 from planner.core.background.round import RoundStep
 from planner.core.knowledge.allowance import CAUSE_HOME
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
@@ -17,7 +17,7 @@ from spillway.model import Part
 
 from .test_moves_always import CORES, STEPS, Key, World, happen
 
-RULES = Rules(home_after=40, home_moves_per_minute=3, confirm_over_replicas=2)
+RULES = PlannerRules(home_after=40, home_moves_per_minute=3, confirm_over_replicas=2)
 SCOPES = ("fleet", "workload/default/web", *(f"cluster/{name}" for name in CORES))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.feasibility import promises as promises_module
-from planner.core.feasibility.promises import Promises
+from planner.core.feasibility.promises import ClusterReservations
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import Room
 from spillway.columns import columns_of
@@ -47,7 +47,7 @@ def joined(name: str, groups: int) -> ClusterJoined:
     return ClusterJoined(name, name, "", "own", "", "", (), groups_of(groups))
 
 
-def take(step: Any, views: dict[str, ClusterView], promises: Promises) -> None:
+def take(step: Any, views: dict[str, ClusterView], promises: ClusterReservations) -> None:
     verb, cluster, what = step
     view = views[cluster]
     match verb:
@@ -73,7 +73,7 @@ def test_rooms_over_arrays_are_those_of_the_plain_functions(
     there: list[NodeRow], steps: list[Any], shapes: list[Shape]
 ) -> None:
     """Of one cluster, of all at once, on nodes that exist and in node groups; asked in between or only at the end."""
-    promises, views = Promises(), {name: ClusterView(name) for name in CLUSTERS}
+    promises, views = ClusterReservations(), {name: ClusterView(name) for name in CLUSTERS}
     for index, (name, view) in enumerate(views.items()):
         view.nodes.upsert(columns_of(there[: 4 * (index + 1)]), 0)
         view.joined = joined(name, index)
@@ -94,7 +94,7 @@ def test_rooms_over_arrays_are_those_of_the_plain_functions(
         assert then == expected
 
 
-def assert_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) -> None:
+def assert_rooms(promises: ClusterReservations, views: dict[str, ClusterView], one: Shape) -> None:
     found, plain = promises.rooms(views, one), plain_rooms(promises, views, one)
     for groups in (False, True):
         names = tuple(name for name in views if (name, groups) in plain)
@@ -102,7 +102,9 @@ def assert_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) 
     assert found == plain
 
 
-def plain_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) -> dict[tuple[str, bool], Room]:
+def plain_rooms(
+    promises: ClusterReservations, views: dict[str, ClusterView], one: Shape
+) -> dict[tuple[str, bool], Room]:
     places = [(name, False) for name in views]
     places += [(name, True) for name, view in views.items() if view.joined is not None and view.joined.node_groups]
     return {(name, groups): promises.room_without(views[name], one, groups) for name, groups in places}
@@ -110,7 +112,7 @@ def plain_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) -
 
 def test_rooms_are_right_where_nodes_and_reservations_changed_while_only_others_were_asked_about() -> None:
     """The room of one cluster takes in what is reserved in all, where the nodes may be others by then."""
-    promises, views = Promises(), {name: ClusterView(name) for name in CLUSTERS}
+    promises, views = ClusterReservations(), {name: ClusterView(name) for name in CLUSTERS}
     for name, view in views.items():
         view.joined = joined(name, 0)
         take(("nodes", name, [node("n0", cpu=8000), node("n1", cpu=4000)]), views, promises)
@@ -129,7 +131,7 @@ def test_rooms_are_right_when_more_shapes_are_reserved_than_are_kept(
 ) -> None:
     """Then none are kept."""
     monkeypatch.setattr(promises_module, "RESERVED_MAX", reserved_max)
-    promises, view = Promises(), ClusterView("a")
+    promises, view = ClusterReservations(), ClusterView("a")
     view.nodes.upsert(columns_of([node("n0", cpu=8000), node("n1", cpu=4000)]), 0)
     for cpu in (300, 700, 1100):
         promises.set("a", ("n", str(cpu)), Reservation(1, 0, 0, ((shape(cpu), 1),), ()))
@@ -138,7 +140,7 @@ def test_rooms_are_right_when_more_shapes_are_reserved_than_are_kept(
 
 def test_rooms_are_right_when_kinds_of_shapes_come_that_no_cluster_was_looked_at_for() -> None:
     """Of twelve kinds each asks for another node; each is reserved once all others were asked about."""
-    promises, views = Promises(), {name: ClusterView(name) for name in CLUSTERS}
+    promises, views = ClusterReservations(), {name: ClusterView(name) for name in CLUSTERS}
     kinds = [shape(100, node_selector=(("pool", f"p{index}"),)) for index in range(12)]
     for name, view in views.items():
         view.joined = joined(name, 0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.placement import divide_workload
-from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.situation import Division, HeldReplicas, Situation
 from spillway.model import SPLIT_WEIGHTED, SPLITS, ClusterLimit, ClusterSelector, ClusterWeight, Policy, Tier
 
 from .builders import cluster, room
@@ -17,7 +17,7 @@ from .builders import cluster, room
 NAMES = "abcdef"
 SELECTED = "abcd"
 FLEET = tuple(cluster(name) for name in NAMES)
-NOTHING = Held(0, 0, 0)
+NOTHING = HeldReplicas(0, 0, 0)
 
 
 def tier(name: str, clusters: str, split: str) -> Tier:
@@ -29,7 +29,7 @@ def tier(name: str, clusters: str, split: str) -> Tier:
 def situations(draw: st.DrawFn) -> Situation:
     """Six clusters, of which the policy rules two out; some have bounds."""
     small = st.integers(0, 3)
-    held = {name: Held(count, 0, draw(st.integers(0, count))) for name in NAMES if (count := draw(small))}
+    held = {name: HeldReplicas(count, 0, draw(st.integers(0, count))) for name in NAMES if (count := draw(small))}
     free = {name: draw(st.integers(0, 2)) for name in NAMES}
     limits = []
     for name in sorted(draw(st.sets(st.sampled_from(SELECTED), max_size=2))):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planner.core.background.lent_homes import LentHomes
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.requests import decisions
 from spillway.api import DeleteRequest
 from spillway.events import PHASE_CORDONED, BrakeReleased, BrakeSet, ClusterLeft
@@ -18,7 +18,7 @@ AFTER = 60
 
 def overflowed(lent: int, cores: int = 8, replicas: int = 12, **spec: Any) -> HomingWorld:
     """web fills own-1, the rest of it is in cloud-1; then own-1 lends a node as soon as it has it."""
-    rules = Rules(**{name: spec.pop(name) for name in ("home_margin", "home_moves_per_minute") if name in spec})
+    rules = PlannerRules(**{name: spec.pop(name) for name in ("home_margin", "home_moves_per_minute") if name in spec})
     world = HomingWorld({"own-1": cores, "cloud-1": 20}, rules)
     world.apply(replicas, **spec)
     world.run(5)
@@ -174,7 +174,7 @@ NAMES = ("web", "big", "mid", "low", "end")
 
 def many_overflowed() -> HomingWorld:
     """Five of twelve replicas each, of which own-1 takes eight in all; its room is another one each second."""
-    world = HomingWorld({"own-1": 8, "cloud-1": 80}, Rules())
+    world = HomingWorld({"own-1": 8, "cloud-1": 80}, PlannerRules())
     for name in NAMES:
         world.apply(12, name)
     world.run(5)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planner.core.background import aftermath
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.placement.replaying import replay
 from planner.core.requests import braking, decisions
 from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, RequestError, ScaleRequest
@@ -18,7 +18,7 @@ from .builders import Fleet, cluster, deployment, node, policy, texts
 from .test_explaining import explained
 
 KEY = ("default", "web")
-WAIT = Rules().lent_wait
+WAIT = PlannerRules().lent_wait
 
 
 def lent(name: str, value: str = "lent", **more: Any) -> NodeRow:
@@ -147,7 +147,7 @@ def test_once_a_lent_node_moves_it_is_waited_for_again(unanswered: Fleet) -> Non
 
 
 def test_after_a_while_it_is_tried_again_though_nothing_moved(unanswered: Fleet) -> None:
-    pass_time(unanswered, Rules().lent_silence - 2)
+    pass_time(unanswered, PlannerRules().lent_silence - 2)
     assert scale(unanswered, 9) == {"own-1": 4, "cloud-1": 5}
     pass_time(unanswered, 2)
     assert scale(unanswered, 10) == {"own-1": 4, "cloud-1": 5, "": 1}

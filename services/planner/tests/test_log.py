@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.requests import decisions
-from planner.log.intake import Intake, follower_into
+from planner.log.intake import PlannerIntake, follower_into
 from spillway.addresses import CAPACITY_CHANGES, WORKLOADS, Tombstone, capacity_address
 from spillway.api import ApplyRequest
-from spillway.bus import Batch, Offsets, Record
+from spillway.bus import Offsets, Record, RecordBatch
 from spillway.columns import columns_of
 from spillway.events import CapacityReported, WorkloadDeclared
 from spillway.feasibility.cluster_view import NEVER
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.looptime
 UNREADABLE = b"neither Zstandard nor columns"
 
 
-class Start(Intake):
+class Start(PlannerIntake):
     """A start of which is noted from where it reads changes. bus: of one cluster, `a`."""
 
     def __init__(self) -> None:
-        super().__init__(PlannerState(Rules()), lambda: self.clock, lambda records, positions: None)
+        super().__init__(PlannerState(PlannerRules()), lambda: self.clock, lambda records, positions: None)
         self.clock = 1.0
         self.changes_from: list[int] = []
 
@@ -42,7 +42,7 @@ class Start(Intake):
         self.changes_from = list(starts.values())
         return starts
 
-    async def taken(self, batch: Batch, positions: Offsets) -> None:
+    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
         pass
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.core.background import aftermath, moves
-from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.requests import braking, decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
@@ -36,7 +36,7 @@ TROUBLE = "probe: timeout: no answer within 5 s"
 AFTER = 300.0
 
 
-class Brakes(Everything):
+class Brakes(UnlimitedAllowance):
     """allowed: what may still move by cause and cluster, spent as it moves; all where nothing is said."""
 
     def __init__(self) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.background.round import Memory, RoundStep, steps_of_round
+from planner.core.background.round import RoundMemory, RoundStep, steps_of_round
 from planner.core.knowledge.brakes import Brakes
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.workload import Workload
 from planner.core.placement.replaying import replay
 from planner.core.requests import decisions
@@ -39,7 +39,7 @@ from .test_moves import TROUBLE
 Key = tuple[str, str]
 CORES = {"own-1": 8, "own-2": 6, "cloud-1": 12}
 SIZES = {("default", "web"): 1, ("default", "big"): 2}
-UNBOUND = Rules(moves_per_minute=1e12, home_moves_per_minute=1e12, confirm_over_replicas=2**31)
+UNBOUND = PlannerRules(moves_per_minute=1e12, home_moves_per_minute=1e12, confirm_over_replicas=2**31)
 """As many moves at once as there are, without confirmations."""
 
 
@@ -77,11 +77,11 @@ class World:
     That pods are ready may be heard late, that they are not is heard at once: against that nothing helps.
     """
 
-    def __init__(self, rules: Rules = UNBOUND) -> None:
+    def __init__(self, rules: PlannerRules = UNBOUND) -> None:
         self.fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("a", 6000)], cloud_1=[node("a", 12_000)])
         self.members = {name: Member(cores) for name, cores in CORES.items()}
         self.fleet.state.rules, self.fleet.state.brakes = rules, Brakes(rules)
-        self.memory = Memory(PlannerSettings().pace())
+        self.memory = RoundMemory(PlannerSettings().pace())
         self.sequence = 0
         limits = {"web": [{"cluster": "own-2", "max": 4}], "big": [{"cluster": "cloud-1", "min": 1}]}
         for (_, name), size in SIZES.items():

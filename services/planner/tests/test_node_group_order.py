@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.placement import divide_workload
-from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.feasibility.room import Room
 from planner.core.manifests.node_group_order import places
 from planner.core.manifests.policy import OWN_FIRST, policy_of
@@ -46,12 +46,16 @@ def test_who_is_asked_first(split: str, groups: dict[str, list[NodeGroup]], orde
     fleet = tuple(cluster(name, "cloud", entries) for name, entries in groups.items())
     first, second = order
     assert decide(split, 9, fleet).new == {first: 6, second: 3}
-    held = {first: Held(6, 6, 6), second: Held(3, 3, 3)}
+    held = {first: HeldReplicas(6, 6, 6), second: HeldReplicas(3, 3, 3)}
     assert decide(split, 6, fleet, held).replicas == {first: 6, second: 0}
 
 
 def decide(
-    split: str, replicas: int, fleet: tuple[ClusterJoined, ...], held: dict[str, Held] | None = None, most: int = 6
+    split: str,
+    replicas: int,
+    fleet: tuple[ClusterJoined, ...],
+    held: dict[str, HeldReplicas] | None = None,
+    most: int = 6,
 ) -> Division:
     """By the default policy with another split of node groups; nothing fits on nodes that exist."""
     have = held or {}
@@ -88,7 +92,7 @@ def test_sums_bounds_order_and_again(
     assert all(order[name] <= min(open_, default=0) for name, count in found.new.items() if count and open_)
     Random(seed).shuffle(fleet)
     assert decide(split, replicas, tuple(fleet), most=most).new == found.new
-    held = {name: Held(count, count, count) for name, count in found.new.items()}
+    held = {name: HeldReplicas(count, count, count) for name, count in found.new.items()}
     assert decide(split, replicas, tuple(fleet), held, most).new == found.new
 
 

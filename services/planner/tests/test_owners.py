@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
-from planner.core.knowledge.allowance import Everything
-from planner.core.knowledge.owners import Owners
+from planner.core.knowledge.allowance import UnlimitedAllowance
+from planner.core.knowledge.owners import PropagatorEpochs
 from spillway.events import (
     STATE_ABSENT,
     STATE_DISOWNED,
@@ -161,14 +161,14 @@ def test_what_leaves_stays_until_the_present_owner_says_that_the_others_are_avai
     keep(fleet, [said(STATE_PRESENT, part, OLD)])
     claim(fleet, claimed)
     fleet.beat()
-    assert moves._may_go(fleet.state, fleet.state.workloads[WEB], fleet.now, Everything()) == goes
+    assert moves._may_go(fleet.state, fleet.state.workloads[WEB], fleet.now, UnlimitedAllowance()) == goes
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=12), st.integers(0, 9))
 def test_the_present_epoch_is_the_highest_that_was_read_in_whatever_order(
     read: list[tuple[bool, int]], epoch: int
 ) -> None:
-    owners, (_, part) = Owners(), placed(LIVE)
+    owners, (_, part) = PropagatorEpochs(), placed(LIVE)
     word = said(STATE_ORPHANED, part, epoch)
     for of_another, heard in read:
         owners.heard("own-2" if of_another else "own-1", heard)

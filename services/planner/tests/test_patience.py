@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from planner.core.knowledge.rules import Rules
-from planner.core.requests.patience import Patience
-from planner.core.requests.queueing import Place
+from planner.core.knowledge.rules import PlannerRules
+from planner.core.requests.patience import UndecidedRequests
+from planner.core.requests.queueing import QueuePlace
 
 from .builders import Fleet, node
 
-WEB = Place(0, ("default", "web"), "once")
+WEB = QueuePlace(0, ("default", "web"), "once")
 
 
 def fleet_of_one() -> Fleet:
@@ -16,14 +16,14 @@ def fleet_of_one() -> Fleet:
 
 
 def test_a_call_goes_on_to_later_tiers_and_is_answered_before_its_time_is_over() -> None:
-    patience = Patience(Rules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
     asked = patience.asked(WEB, 100.0)
     assert [patience.goes_on(asked, now) for now in (107.9, 108.0)] == [False, True]
     assert [patience.is_over(asked, now) for now in (109.4, 109.5)] == [False, True]
 
 
 def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
-    patience, fleet = Patience(Rules(), 10.0, 3.0, 5), fleet_of_one()
+    patience, fleet = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5), fleet_of_one()
     view = fleet.state.clusters["own-1"]
     first = patience.asked(WEB, 100.0)
     assert [patience.put_off(first, now) for now in (109.4, 109.5)] == [True, False]
@@ -38,14 +38,14 @@ def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
 
 
 def test_binds_of_any_cluster_are_waited_for() -> None:
-    patience, fleet = Patience(Rules(), 10.0, 3.0, 5), Fleet(own_1=[node("a")], own_2=[node("b")])
+    patience, fleet = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5), Fleet(own_1=[node("a")], own_2=[node("b")])
     asked = patience.asked(WEB, 100.0)
     fleet.state.clusters["own-2"].bound_at = 104.0
     assert [patience.is_patient(asked, fleet.state.clusters, now) for now in (105.9, 106.0)] == [True, False]
 
 
 def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -> None:
-    patience = Patience(Rules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
     patience.put_off(patience.asked(WEB, 100.0), 100.0)
     assert patience.asked(replace(WEB, key="twice"), 101.0).first == 101.0
     assert [patience.asked(WEB, now).first for now in (125.0, 125.1)] == [100.0, 125.1]
@@ -54,7 +54,7 @@ def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -
 
 
 def test_no_more_than_so_many_are_known_and_those_who_wait_longest_without_a_word_are_forgotten() -> None:
-    patience = Patience(Rules(), 10.0, 3.0, 2)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 2)
     places = [replace(WEB, key=str(number)) for number in range(3)]
     for place in (*places[:2], places[0], places[2]):
         patience.put_off(patience.asked(place, 100.0), 100.0)
@@ -62,7 +62,7 @@ def test_no_more_than_so_many_are_known_and_those_who_wait_longest_without_a_wor
 
 
 def test_what_came_after_one_that_was_sent_back_is_behind_it_until_that_is_taken_up_again() -> None:
-    patience = Patience(Rules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
     first, later = patience.asked(WEB, 100.0), patience.asked(replace(WEB, key="later"), 100.0)
     patience.sent_back(first, 109.0)
     elsewhere = patience.asked(replace(WEB, about=("default", "api")), 109.0)
@@ -77,14 +77,14 @@ def test_what_came_after_one_that_was_sent_back_is_behind_it_until_that_is_taken
 
 
 def test_who_does_not_come_again_is_awaited_for_three_seconds() -> None:
-    patience = Patience(Rules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
     patience.sent_back(patience.asked(WEB, 100.0), 109.0)
     later = patience.asked(replace(WEB, key="later"), 109.0)
     assert [patience.is_behind(later, now) for now in (111.9, 112.0)] == [True, False]
 
 
 def test_of_no_more_workloads_is_known_who_was_sent_back() -> None:
-    patience = Patience(Rules(), 10.0, 3.0, 2)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 2)
     places = [replace(WEB, about=("default", str(number))) for number in range(3)]
     for place in places:
         patience.sent_back(patience.asked(place, 100.0), 100.0)
@@ -93,7 +93,7 @@ def test_of_no_more_workloads_is_known_who_was_sent_back() -> None:
 
 
 def test_a_call_that_ran_out_before_it_was_decided_keeps_its_wait_and_its_turn() -> None:
-    patience = Patience(Rules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
     first, later = patience.asked(WEB, 100.0), patience.asked(replace(WEB, key="later"), 105.0)
     patience.ran_out(first, 110.0)
     assert patience.is_behind(later, 111.0)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.placement import divide_workload
-from planner.core.division.situation import Division, Held, Situation
-from planner.core.division.words import Entry, limit_text
+from planner.core.division.situation import Division, HeldReplicas, Situation
+from planner.core.division.words import DivisionEntry, limit_text
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_DRAIN
@@ -48,14 +48,17 @@ def rooms(
 def decide(
     replicas: int,
     room_of: Callable[[str, bool], Room],
-    held: dict[str, int | Held] | None = None,
+    held: dict[str, int | HeldReplicas] | None = None,
     limits: tuple[ClusterLimit, ...] = (),
     tiers: tuple[Tier, ...] = OWN_FIRST,
     settled: bool = False,
     clusters: tuple[ClusterJoined, ...] = FLEET,
     **more: Any,
 ) -> Division:
-    have = {name: entry if isinstance(entry, Held) else Held(entry, 0, 0) for name, entry in (held or {}).items()}
+    have = {
+        name: entry if isinstance(entry, HeldReplicas) else HeldReplicas(entry, 0, 0)
+        for name, entry in (held or {}).items()
+    }
     return divide_workload(
         Situation(
             replicas,
@@ -104,17 +107,17 @@ def test_the_last_tier_is_emptied_first() -> None:
 
 
 def test_what_waits_for_new_nodes_goes_before_what_runs_in_the_cloud() -> None:
-    division = decide(14, rooms({}), {"c": 10, "d": Held(10, 6, 6)})
+    division = decide(14, rooms({}), {"c": 10, "d": HeldReplicas(10, 6, 6)})
     assert (division.replicas, division.new) == ({"c": 10, "d": 4}, {"c": 0, "d": 0})
 
 
 def test_what_is_not_bound_goes_before_what_runs_in_the_same_tier() -> None:
-    division = decide(15, rooms({}), {"a": Held(10, 0, 0), "b": Held(10, 0, 5)})
+    division = decide(15, rooms({}), {"a": HeldReplicas(10, 0, 0), "b": HeldReplicas(10, 0, 5)})
     assert division.replicas == {"a": 10, "b": 5}
 
 
 def test_then_what_is_not_ready_then_the_rest() -> None:
-    held: dict[str, int | Held] = {"a": Held(10, 0, 1), "b": Held(10, 0, 0, unready=4)}
+    held: dict[str, int | HeldReplicas] = {"a": HeldReplicas(10, 0, 1), "b": HeldReplicas(10, 0, 0, unready=4)}
     assert decide(18, rooms({}), held).replicas == {"a": 9, "b": 9}
     assert decide(15, rooms({}), held).replicas == {"a": 9, "b": 6}
     assert decide(9, rooms({}), held).replicas == {"a": 5, "b": 4}
@@ -141,7 +144,7 @@ LIMITS = {
 def test_limits(
     replicas: int,
     free: dict[str, int | tuple[int, int]],
-    held: dict[str, int | Held],
+    held: dict[str, int | HeldReplicas],
     limits: tuple[ClusterLimit, ...],
     expected: dict[str, int],
 ) -> None:
@@ -161,7 +164,9 @@ def test_a_ruled_out_cluster_is_left_as_far_as_others_take_its_replicas() -> Non
 def test_of_very_many_clusters_some_are_named_and_the_others_counted() -> None:
     """What waits is part of every placement and decision: its words do not grow with the fleet."""
     names = [f"prod-eu-central-1-cluster-{index:04d}" for index in range(1000)]
-    inputs = tuple(Entry(name, "own", 0, 0, 0, 2, 2, Limit(LimitCode.RECORDED, said="x" * 300), 0) for name in names)
+    inputs = tuple(
+        DivisionEntry(name, "own", 0, 0, 0, 2, 2, Limit(LimitCode.RECORDED, said="x" * 300), 0) for name in names
+    )
     counts, why = dict.fromkeys(names, 2), dict.fromkeys(names, CAUSE_DRAIN)
     division = Division({}, {}, 3000, inputs=inputs, stays=counts, reasons=why, lacking=counts, lent=counts)
     text = division.waiting_for()
@@ -278,7 +283,7 @@ def situations(draw: st.DrawFn) -> Situation:
     for name in draw(st.sets(st.sampled_from("abcde"))):
         replicas = draw(st.integers(1, 30))
         unbound = draw(st.integers(0, replicas))
-        held[name] = Held(replicas, draw(st.integers(0, unbound)), unbound)
+        held[name] = HeldReplicas(replicas, draw(st.integers(0, unbound)), unbound)
     limits = tuple(
         ClusterLimit(name, least, draw(st.sampled_from((-1, least, least + 10))))
         for name in sorted(draw(st.sets(st.sampled_from("abcd"), max_size=2)))
@@ -309,7 +314,7 @@ def test_no_cluster_is_given_more_than_is_certain_or_than_its_maximum(situation:
     division = divide_workload(situation)
     most = {limit.cluster: limit.replicas_max for limit in situation.policy.limits if limit.replicas_max >= 0}
     for name, count in division.replicas.items():
-        held = situation.held.get(name, Held(0, 0, 0))
+        held = situation.held.get(name, HeldReplicas(0, 0, 0))
         more = count - held.replicas
         if more <= 0:
             continue
@@ -326,7 +331,7 @@ def test_only_replicas_that_the_policy_rules_out_or_a_minimum_lacks_move(situati
     most = {limit.cluster: limit.replicas_max for limit in situation.policy.limits if limit.replicas_max >= 0}
     missing = situation.replicas - sum(entry.replicas for entry in situation.held.values())
     least = {limit.cluster: limit.replicas_min for limit in situation.policy.limits}
-    lacked = any(count > situation.held.get(name, Held(0, 0, 0)).replicas for name, count in least.items())
+    lacked = any(count > situation.held.get(name, HeldReplicas(0, 0, 0)).replicas for name, count in least.items())
     for name, held in situation.held.items():
         keeps = min(held.replicas, most.get(name, held.replicas)) if name in allowed else 0
         if lacked:
@@ -345,7 +350,7 @@ def test_deciding_again_on_the_result_changes_nothing(situation: Situation) -> N
     first = divide_workload(situation)
     if first.unplaced or first.to_leave:
         return
-    held = {name: Held(count, 0, 0) for name, count in first.replicas.items()}
+    held = {name: HeldReplicas(count, 0, 0) for name, count in first.replicas.items()}
     again = Situation(situation.replicas, situation.policy, FLEET, held, lambda name, g: NO_ROOM, True, {})
     second = divide_workload(again)
     assert second.replicas == first.replicas

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from planner.core.knowledge.placement_waits import (
     NO_WAITS,
+    PlacementWait,
     RolloutWait,
-    Wait,
     digest_of,
     full_text,
     recorded_waits,
@@ -51,9 +51,14 @@ def test_the_text_of_an_older_version_is_read(text: str, expected: PlacementWait
     assert (full_text(older), bool(digest_of(older)), waits_for_nothing(older)) == (text, bool(text), not text)
 
 
-@given(st.lists(st.builds(Wait, WORDS, FIGURES), max_size=3), WORDS | st.just(""), WORDS | st.just(""), st.booleans())
+@given(
+    st.lists(st.builds(PlacementWait, WORDS, FIGURES), max_size=3),
+    WORDS | st.just(""),
+    WORDS | st.just(""),
+    st.booleans(),
+)
 def test_a_text_of_an_older_version_says_the_same_as_codes(
-    room: list[Wait], held: str, cluster: str, frozen: bool
+    room: list[PlacementWait], held: str, cluster: str, frozen: bool
 ) -> None:
     """So nothing is decided anew after an upgrade only because the record of a wait looks otherwise."""
     held = held and f"held: {held}"
@@ -70,9 +75,9 @@ def test_a_text_of_an_older_version_says_the_same_as_codes(
 
 
 def test_other_figures_alone_are_no_other_wait() -> None:
-    one, other = (waits_of([Wait("room", figures)], "", RolloutWait()) for figures in ("2 nodes", "3 nodes"))
+    one, other = (waits_of([PlacementWait("room", figures)], "", RolloutWait()) for figures in ("2 nodes", "3 nodes"))
     assert one == other
-    assert one != waits_of([Wait("3 for room", "2 nodes")], "", RolloutWait())
+    assert one != waits_of([PlacementWait("3 for room", "2 nodes")], "", RolloutWait())
 
 
 def test_a_record_keeps_them() -> None:

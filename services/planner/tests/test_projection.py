@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.log.projection import HistoryBounds, Projection
 from spillway.bus import Writer
@@ -29,7 +29,7 @@ def decided(sequence: int, name: str = "web") -> DecisionRecorded:
 @asynccontextmanager
 async def projecting() -> AsyncIterator[tuple[Projection, MemoryStore, Writer]]:
     bus, store = LocalBus(LocalBroker(), "fleet", "test"), MemoryStore()
-    projection = Projection(bus, store, lambda: PlannerState(Rules()), BOUNDS)
+    projection = Projection(bus, store, lambda: PlannerState(PlannerRules()), BOUNDS)
     async with bus.standby_turn("planner", "a") as turn:
         running = asyncio.create_task(projection.run(lambda: True))
         yield projection, store, await turn.wait()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.api.questions import Inquiry
+from planner.api.questions import AdoptionInquiry
 from planner.core.requests import recovering
 from spillway.api import RecoverFleetRequest, RequestError
 from spillway.events import FOUND, FOUND_REFUSED, STATE_PRESENT, AdoptionAsked, WorkloadFound
@@ -31,13 +31,13 @@ ENDS = {"own-1": end("own-1"), "own-2": end("own-2")}
 
 def recover(
     own: Fleet, said: Any = BOTH, request: RecoverFleetRequest = YES, events_max: int = 100
-) -> recovering.Recovered:
+) -> recovering.RecoveryDecision:
     recovered = recovering.recover(own.state, request, said, ENDS, own.moment(), events_max)
     take(own, recovered.events)
     return recovered
 
 
-def states(recovered: recovering.Recovered) -> list[tuple[str, str]]:
+def states(recovered: recovering.RecoveryDecision) -> list[tuple[str, str]]:
     return [(one.name, one.state) for one in recovered.reply.workloads]
 
 
@@ -135,7 +135,7 @@ def test_every_cluster_must_be_heard() -> None:
 
 
 def test_answers_are_complete_in_any_order_and_twice() -> None:
-    inquiry = Inquiry(ASKED)
+    inquiry = AdoptionInquiry(ASKED)
     for answer in (end("own-2"), BOTH[1], BOTH[1], end("own-1"), end("mars"), end("own-1")):
         inquiry.take(answer)
         assert inquiry.missing() == ["own-1"] or inquiry.missing() == ["own-1", "own-2"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import autoscaling, decisions, disowning
 from planner.core.requests.remembering import PLAIN_BYTES_MAX, remembered_answer, with_answer, without_old
@@ -58,7 +58,7 @@ def test_what_is_kept_is_the_newest_within_both_bounds_and_the_newest_in_any_cas
     assert isinstance(first, WorkloadDeclared)
     entries.sort()
     answered = tuple(Answered(f"k{index}", "", at_ms, bytes(size)) for index, (at_ms, size) in enumerate(entries))
-    rules = replace(Rules(), keys_kept_max=keys_max, answers_bytes_max=bytes_max)
+    rules = replace(PlannerRules(), keys_kept_max=keys_max, answers_bytes_max=bytes_max)
     kept = without_old(rules, replace(first, answered=answered), at(2 * HOUR_MS)).answered
     fresh = [entry for entry in answered if entry.at_ms > HOUR_MS]
     assert list(kept) == fresh[len(fresh) - len(kept) :]
@@ -77,7 +77,9 @@ def test_what_is_kept_is_the_newest_within_both_bounds_and_the_newest_in_any_cas
 def test_answers_beyond_their_bytes_go_the_oldest_first(declared: WorkloadDeclared, bytes_max: int, kept: int) -> None:
     """Each is 500 bytes, a key of 2, and 96 beside."""
     answered = tuple(Answered(f"k{index}", "", 1, bytes(500)) for index in range(8))
-    found = without_old(replace(Rules(), answers_bytes_max=bytes_max), replace(declared, answered=answered), at(2))
+    found = without_old(
+        replace(PlannerRules(), answers_bytes_max=bytes_max), replace(declared, answered=answered), at(2)
+    )
     assert found.answered == answered[8 - kept :]
 
 
@@ -90,7 +92,7 @@ def test_an_answer_comes_back_whole_but_for_its_inputs(declared: WorkloadDeclare
     parts = tuple(replace(reply.parts[0], cluster=name) for name in names)
     inputs = tuple(ClusterInput(name, "own", 1, 1, 0, 0, 1, "cpu", 0) for name in names)
     reply = replace(reply, parts=parts, inputs=inputs, warnings=("a warning",))
-    kept = with_answer(Rules(), declared, "k", "digest", reply, at(1))
+    kept = with_answer(PlannerRules(), declared, "k", "digest", reply, at(1))
     (entry,) = kept.answered
     assert entry.answer.startswith(b"{") == (len(entry.answer) <= PLAIN_BYTES_MAX and clusters == 1)
     assert len(entry.answer) < 20 * clusters + PLAIN_BYTES_MAX
@@ -98,7 +100,7 @@ def test_an_answer_comes_back_whole_but_for_its_inputs(declared: WorkloadDeclare
     for event in decisions.apply(known, ApplyRequest(texts(deployment(2))), fleet.moment()).events:
         known.apply(event, fleet.now)
     known.workloads[WEB].declared = kept
-    assert remembered_answer(Rules(), known.workloads[WEB], "k", "digest", at(2)) == replace(reply, inputs=())
+    assert remembered_answer(PlannerRules(), known.workloads[WEB], "k", "digest", at(2)) == replace(reply, inputs=())
 
 
 def test_an_answer_of_a_version_before_which_kept_the_inputs_is_read(declared: WorkloadDeclared) -> None:
@@ -109,7 +111,7 @@ def test_an_answer_of_a_version_before_which_kept_the_inputs_is_read(declared: W
     assert decided.reply.inputs
     old = Answered("k", "digest", 1, msgspec.json.encode(decided.reply))
     fleet.state.workloads[WEB].declared = replace(declared, answered=(old,))
-    again = remembered_answer(Rules(), fleet.state.workloads[WEB], "k", "digest", at(2))
+    again = remembered_answer(PlannerRules(), fleet.state.workloads[WEB], "k", "digest", at(2))
     assert again == replace(decided.reply, inputs=())
 
 

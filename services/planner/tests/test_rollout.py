@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
-from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.knowledge.rollout_list import RolloutList
-from planner.core.knowledge.turns import Standing, figures, next_turn
+from planner.core.knowledge.turns import RolloutPart, figures, next_turn
 from planner.core.manifests.templates import read_template, template_number
 from planner.core.requests import answers, autoscaling, decisions
 from spillway.addresses import Tombstone
@@ -71,12 +71,12 @@ def seen(part: Part, updated: int, available: int, **more: Any) -> WorkloadObser
     )
 
 
-def stands(name: str, replicas: int, number: int, shown: tuple[int, ...] | None = None, **more: Any) -> Standing:
+def stands(name: str, replicas: int, number: int, shown: tuple[int, ...] | None = None, **more: Any) -> RolloutPart:
     """A part of template `number` of 1 to 3; shown: updated, available, and pods at all."""
     part = Part(name, V1, replicas, 0, replicas, more.pop("removing", False), number, **more.pop("part", {}))
     lost = more.pop("lost", False)
     observed = seen(part, *shown, **more) if shown is not None else None
-    return Standing(part, number, number == 3, lost, observed)
+    return RolloutPart(part, number, number == 3, lost, observed)
 
 
 def test_a_cluster_whose_object_is_on_hold_is_not_merely_slow() -> None:
@@ -89,7 +89,7 @@ def test_a_cluster_whose_object_is_on_hold_is_not_merely_slow() -> None:
     assert figures(part, replace(slow, message=f"on hold: {reason}")) == f"not carried out yet, on hold: {reason}"
 
 
-TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {
+TURNS: dict[str, tuple[list[RolloutPart], tuple[str, str, int, int]]] = {
     "the fewest replicas first": (
         [stands("a", 5, 1, (5, 5)), stands("b", 2, 1, (2, 2)), stands("c", 9, 1, (9, 9))],
         ("b", "", 0, 3),
@@ -177,7 +177,7 @@ TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {
 
 
 @pytest.mark.parametrize(("standings", "expected"), TURNS.values(), ids=TURNS)
-def test_whose_turn_it_is(standings: list[Standing], expected: tuple[str, str, int, int]) -> None:
+def test_whose_turn_it_is(standings: list[RolloutPart], expected: tuple[str, str, int, int]) -> None:
     turn = next_turn(standings)
     assert (next(iter(turn.candidates), ""), turn.blocked_by, turn.done, turn.total) == expected
 
@@ -400,8 +400,8 @@ def set_phase(fleet: Fleet, name: str, phase: str) -> None:
 def move(fleet: Fleet) -> None:
     """What the planner does of itself about moves and rollouts, each cluster carrying it out, own-1 never ready."""
     for _ in range(5):
-        for workload in moves.due(fleet.state, fleet.now, Everything()):
-            keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+        for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
+            keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
         for name in parts(fleet):
             if name != "own-1":
                 show(fleet, name, updated=None if numbers(fleet).get(name) == 2 else 0)
@@ -874,8 +874,8 @@ def test_a_larger_template_cuts_a_cluster_at_its_turn_and_not_before() -> None:
     show(fleet, "cloud-1")
     tick(fleet)
     assert numbers(fleet)["own-2"] == 1
-    for workload in moves.due(fleet.state, fleet.now, Everything()):
-        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+    for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
+        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
     assert (parts(fleet)["own-1"].replicas, numbers(fleet)["own-1"]) == (1, 2)
     show(fleet, "own-1")
     tick(fleet)

@@ -12,7 +12,7 @@ from planner.core.background import aftermath
 from planner.core.explaining.explanation import explain
 from planner.core.explaining.exporting import events_of
 from planner.core.explaining.simulating import Simulation
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.requests import adopting, answers, autoscaling, braking, decisions, disowning, recovering
@@ -127,7 +127,7 @@ class Scaled:
 
         One topic after the other, in either order of their names; within a topic the log keeps the order.
         """
-        state = PlannerState(Rules())
+        state = PlannerState(PlannerRules())
         for event, columns in list(events_of(self.state, self.fleet.now)):
             if not isinstance(event, ScaleDecided | ScalePolicyDeclared | WorkloadDeclared | PlacementDecided):
                 state.apply(event, self.fleet.now, -1, columns)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from planner.core.explaining.supposing import Indistinguishable, Supposition
+from planner.core.explaining.supposing import IndistinguishablePods, Supposition
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, RequestError
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterLeft
@@ -117,7 +117,7 @@ def test_what_is_supposed_again_and_again_is_what_one_would_suppose_anew(
             take(fleet, verb, name, number)
         try:
             anew = Supposition(fleet.state, fleet.state.workloads[OWN]).now()
-        except Indistinguishable:
+        except IndistinguishablePods:
             continue
         again = kept.now()
         joined = fleet.state.clusters[name].joined if name in fleet.state.clusters else None

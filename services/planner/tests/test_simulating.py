@@ -16,9 +16,9 @@ from planner.core.division.words import limit_text
 from planner.core.explaining import simulating
 from planner.core.explaining.simulating import Simulation, kept
 from planner.core.feasibility.limits import LimitCode
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.timers import Hold
+from planner.core.knowledge.timers import PlacementHold
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, ExportedEvent, ExportReply, RequestError, ScaleRequest
 from spillway.columns import NO_NODES
@@ -118,13 +118,13 @@ def test_an_export_is_the_state_again_after_any_story(story: list[tuple[str, str
 
 def test_holds_go_on_in_an_export() -> None:
     fleet = three()
-    fleet.state.holds["own-2", shape(1000)] = Hold(fleet.now + 40, 60)
-    fleet.state.holds["own-1", ("default", "web")] = Hold(fleet.now - 1, 60)
-    fleet.state.holds["own-2", ("default", "web")] = Hold(fleet.now + 90, 300, why="the object is helm's")
+    fleet.state.holds["own-2", shape(1000)] = PlacementHold(fleet.now + 40, 60)
+    fleet.state.holds["own-1", ("default", "web")] = PlacementHold(fleet.now - 1, 60)
+    fleet.state.holds["own-2", ("default", "web")] = PlacementHold(fleet.now + 90, 300, why="the object is helm's")
     copy = exports.read_state(exported(fleet))
     assert copy.holds == {
-        ("own-2", shape(1000)): Hold(exports.NOW + 40, 60),
-        ("own-2", ("default", "web")): Hold(exports.NOW + 90, 300, why="the object is helm's"),
+        ("own-2", shape(1000)): PlacementHold(exports.NOW + 40, 60),
+        ("own-2", ("default", "web")): PlacementHold(exports.NOW + 90, 300, why="the object is helm's"),
     }
     assert copy.room("own-2", shape(1000), False, exports.NOW).limited_by[:2] == (LimitCode.HELD, 40)
     waits = copy.room("own-2", shape(7), False, exports.NOW, ("default", "web"))
@@ -266,12 +266,12 @@ def test_a_declaration_that_cannot_be_decided_on_is_said(manifest: bytes | None,
     broken = replace(declared, manifest=manifest or declared.manifest, policy=replace(declared.policy, tiers=tiers))
     event = ExportedEvent(event_type(broken), encode(broken))
     with pytest.raises(exports.NotAnExport, match="an event of it cannot be read by this version"):
-        exports.read_state([ExportReply(settings=Rules().text(), events=(event,))])
+        exports.read_state([ExportReply(settings=PlannerRules().text(), events=(event,))])
 
 
 def test_settings_are_read_back_from_a_record() -> None:
-    rules = Rules(capacity_age_max=7.5, keys_kept_max=3)
-    assert Rules.of_text(rules.text() + " unknown_to_us=4") == rules
+    rules = PlannerRules(capacity_age_max=7.5, keys_kept_max=3)
+    assert PlannerRules.of_text(rules.text() + " unknown_to_us=4") == rules
 
 
 # ── What would be ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -356,10 +356,10 @@ def test_more_nodes_that_are_asked_for_twice_come_twice() -> None:
 # ── What follows is what the planner does unasked, in its order ─────────────────────────────────────────────────────
 
 
-def overflowed(rules: Rules | None = None) -> Fleet:
+def overflowed(rules: PlannerRules | None = None) -> Fleet:
     """web has 4 at home and 6 in the cloud, all bound."""
     fleet = Fleet(own_1=[node("a", 4000)], cloud_1=[node("c", 20_000)])
-    fleet.state.rules = rules or Rules()
+    fleet.state.rules = rules or PlannerRules()
     applied(fleet, manifest("web", 10))
     for name, cores in (("own-1", 4), ("cloud-1", 20)):
         part = fleet.state.workloads["default", "web"].parts[name]
@@ -384,7 +384,7 @@ def test_overflow_goes_home_where_nodes_are_added_less_the_margin_that_stays_fre
 
 @pytest.mark.parametrize("never", [{"home_moves_per_minute": 0.0}, {"moves_per_minute": 0.0}])
 def test_a_planner_that_sends_none_home_does_not_do_so_in_a_simulation(never: dict[str, float]) -> None:
-    assert with_nodes(overflowed(Rules(**never)), 2).outcomes() == []  # type: ignore[arg-type]
+    assert with_nodes(overflowed(PlannerRules(**never)), 2).outcomes() == []  # type: ignore[arg-type]
 
 
 def test_nothing_goes_home_through_the_brake_of_a_person() -> None:
@@ -405,7 +405,7 @@ def test_a_cluster_that_is_gone_is_listed_no_more_once_nothing_is_left_there() -
 def test_no_time_passes_so_nothing_is_taken_back_and_pauses_go_on() -> None:
     """Two that have not bound stay, though a planner would take them back a while later."""
     fleet = overflowed()
-    fleet.state.holds["cloud-1", ("default", "new")] = Hold(fleet.now + 1.5, 60)
+    fleet.state.holds["cloud-1", ("default", "new")] = PlacementHold(fleet.now + 1.5, 60)
     part = fleet.state.workloads["default", "web"].parts["own-1"]
     fleet.change("own-1", shown=(facts(part.version, 2, spec=4, status=4, updated=4),))
     simulation = simulation_of(fleet)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.division.splits import Standing, divide, shrink
+from planner.core.division.splits import TierStanding, divide, shrink
 from spillway.model import (
     SPLIT_CHEAPEST,
     SPLIT_EVEN,
@@ -26,11 +26,11 @@ ONE_BY_ONE = st.sampled_from((SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_WEIGHTED, 
 
 
 @st.composite
-def standings(draw: st.DrawFn) -> Standing:
+def standings(draw: st.DrawFn) -> TierStanding:
     """Every cluster holds some or none, has room or none, and a weight."""
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=8))
     counts = st.integers(0, 60)
-    return Standing(
+    return TierStanding(
         {name: draw(counts) for name in names},
         {name: draw(counts) for name in names},
         {name: draw(st.integers(1, 9)) for name in names},
@@ -66,7 +66,7 @@ WEIGHTS = {"a": 3, "b": 2, "c": 1}
 @pytest.mark.parametrize(("split", "replicas", "held", "room", "expected"), GIVEN.values(), ids=GIVEN)
 def test_more(split: str, replicas: int, held: dict[str, int], room: dict[str, int], expected: dict[str, int]) -> None:
     weights = {name: WEIGHTS[name] for name in room}
-    assert divide(split, replicas, Standing(held, room, weights)) == expected
+    assert divide(split, replicas, TierStanding(held, room, weights)) == expected
 
 
 TAKEN = {
@@ -82,23 +82,25 @@ TAKEN = {
 @pytest.mark.parametrize(("split", "surplus", "held", "room", "expected"), TAKEN.values(), ids=TAKEN)
 def test_fewer(split: str, surplus: int, held: dict[str, int], room: dict[str, int], expected: dict[str, int]) -> None:
     weights = {name: WEIGHTS[name] for name in held}
-    assert shrink(split, surplus, held, Standing(held, room, weights)) == expected
+    assert shrink(split, surplus, held, TierStanding(held, room, weights)) == expected
 
 
 def test_what_must_stay_counts_though_it_may_not_go() -> None:
-    standing = Standing({"a": 9, "b": 5}, {})
+    standing = TierStanding({"a": 9, "b": 5}, {})
     assert shrink(SPLIT_EVEN, 3, {"a": 1, "b": 5}, standing) == {"a": 1, "b": 2}
 
 
 @given(ANY_SPLIT, st.integers(0, 600), standings())
-def test_what_is_given_is_what_there_is_room_for(split: str, replicas: int, standing: Standing) -> None:
+def test_what_is_given_is_what_there_is_room_for(split: str, replicas: int, standing: TierStanding) -> None:
     found = divide(split, replicas, standing)
     assert sum(found.values()) == min(replicas, sum(standing.room.values()))
     assert all(0 < count <= standing.room[name] for name, count in found.items())
 
 
 @given(ANY_SPLIT, st.integers(0, 600), standings(), st.data())
-def test_what_is_taken_is_what_can_be_spared(split: str, surplus: int, standing: Standing, data: st.DataObject) -> None:
+def test_what_is_taken_is_what_can_be_spared(
+    split: str, surplus: int, standing: TierStanding, data: st.DataObject
+) -> None:
     spare = {name: data.draw(st.integers(0, count)) for name, count in standing.held.items()}
     taken = shrink(split, surplus, spare, standing)
     assert sum(taken.values()) == min(surplus, sum(spare.values()))
@@ -106,7 +108,7 @@ def test_what_is_taken_is_what_can_be_spared(split: str, surplus: int, standing:
 
 
 @given(ANY_SPLIT, st.integers(0, 300), standings())
-def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int, standing: Standing) -> None:
+def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int, standing: TierStanding) -> None:
     fewer, more = divide(split, replicas, standing), divide(split, replicas + 1, standing)
     assert all(more.get(name, 0) >= count for name, count in fewer.items())
     kept, left = shrink(split, replicas, standing.held, standing), shrink(split, replicas + 1, standing.held, standing)
@@ -115,10 +117,12 @@ def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int
 
 
 @given(ANY_SPLIT, st.integers(0, 300), standings(), st.integers(0, 1000))
-def test_the_order_of_the_clusters_does_not_matter(split: str, replicas: int, standing: Standing, seed: int) -> None:
+def test_the_order_of_the_clusters_does_not_matter(
+    split: str, replicas: int, standing: TierStanding, seed: int
+) -> None:
     names = list(standing.held)
     random.Random(seed).shuffle(names)
-    other = Standing(
+    other = TierStanding(
         {name: standing.held[name] for name in names},
         {name: standing.room[name] for name in names},
         {name: standing.weights[name] for name in names},
@@ -128,10 +132,12 @@ def test_the_order_of_the_clusters_does_not_matter(split: str, replicas: int, st
 
 
 @given(ONE_BY_ONE, st.integers(0, 80), st.integers(0, 80), standings())
-def test_all_at_once_is_what_one_after_the_other_gives(split: str, first: int, then: int, standing: Standing) -> None:
+def test_all_at_once_is_what_one_after_the_other_gives(
+    split: str, first: int, then: int, standing: TierStanding
+) -> None:
     at_once = divide(split, first + then, standing)
     some = divide(split, first, standing)
-    after = Standing(
+    after = TierStanding(
         {name: count + some.get(name, 0) for name, count in standing.held.items()},
         {name: count - some.get(name, 0) for name, count in standing.room.items()},
         standing.weights,
@@ -142,7 +148,7 @@ def test_all_at_once_is_what_one_after_the_other_gives(split: str, first: int, t
 
 def test_a_hundred_thousand_replicas_over_a_thousand_clusters() -> None:
     names = [f"c{number:04}" for number in range(1000)]
-    standing = Standing(
+    standing = TierStanding(
         dict.fromkeys(names, 3), {name: 90 + int(name[1:]) % 37 for name in names}, dict.fromkeys(names, 7)
     )
     for split in SPLITS:
@@ -151,4 +157,4 @@ def test_a_hundred_thousand_replicas_over_a_thousand_clusters() -> None:
 
 def test_an_unknown_split_is_an_error() -> None:
     with pytest.raises(ValueError, match="split 'Odd'"):
-        divide("Odd", 1, Standing({}, {"a": 1}))
+        divide("Odd", 1, TierStanding({}, {"a": 1}))

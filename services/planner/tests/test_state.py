@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.core.background import aftermath
 from planner.core.division.words import limit_text
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.requests import answers, decisions
 from spillway.api import ApplyRequest, DeleteRequest, ListRequest, RequestError, ScaleRequest
@@ -59,7 +59,7 @@ def seen(state: PlannerState) -> object:
 
 
 def replay(events: list[Delivered], now: float = 100.0) -> PlannerState:
-    state = PlannerState(Rules())
+    state = PlannerState(PlannerRules())
     for event, columns in events:
         state.apply(event, now, -1, columns)
     return state
@@ -209,7 +209,7 @@ def test_what_is_forgotten_leaves_nothing() -> None:
     for event in decided.events:
         fleet.state.apply(event, fleet.now)
     fleet.state.forget(WEB)
-    assert seen(fleet.state) == seen(PlannerState(Rules()))
+    assert seen(fleet.state) == seen(PlannerState(PlannerRules()))
     assert fleet.state.unbound_places() == set()
 
 

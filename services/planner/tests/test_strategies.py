@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
-from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_FAILOVER
 from planner.core.manifests.policy import ALL_CLUSTERS
@@ -33,7 +33,7 @@ from .builders import Fleet, cluster, deployment, node, policy, room
 from .test_decisions import apply, parts, placed, refused, scale
 
 FLEET = (cluster("a", region="north"), cluster("b", region="north"), cluster("c", region="south"))
-NOTHING = Held(0, 0, 0)
+NOTHING = HeldReplicas(0, 0, 0)
 
 
 def weight(name: str, amount: int) -> ClusterWeight:
@@ -57,7 +57,7 @@ def decide(
     **more: object,
 ) -> Division:
     """By name, and settled, unless more says otherwise."""
-    have = {name: Held(count, 0, 0) for name, count in (held or {}).items()}
+    have = {name: HeldReplicas(count, 0, 0) for name, count in (held or {}).items()}
     chosen = Policy(tiers, limits, "Wait", strategy=strategy)
     situation = Situation(
         replicas, chosen, FLEET, have, lambda name, groups: room(rooms.get(name, 0)), True, {}, by_name=True
@@ -211,7 +211,7 @@ def situations(draw: st.DrawFn) -> Situation:
     tiers = (tier("all", "a", "b", "c"),)
     if name in (STRATEGY_KARMADA_DYNAMIC, STRATEGY_KARMADA_AGGREGATED) and draw(st.booleans()):
         tiers = OVERFLOW
-    held = {each: Held(count, 0, 0) for each, count in draw(COUNTS).items()}
+    held = {each: HeldReplicas(count, 0, 0) for each, count in draw(COUNTS).items()}
     rooms = draw(COUNTS)
     reasons = dict.fromkeys(draw(st.sets(st.sampled_from("bc"), max_size=1)), CAUSE_DRAIN)
     return Situation(
@@ -278,7 +278,7 @@ def test_deciding_again_on_the_result_changes_nothing(situation: Situation) -> N
         gained = first.replicas.get(name, 0) - situation.held.get(name, NOTHING).replicas
         return room(max(0, situation.room(name, groups).certain - gained))
 
-    held = {name: Held(count, 0, 0) for name, count in first.replicas.items() if count}
+    held = {name: HeldReplicas(count, 0, 0) for name, count in first.replicas.items() if count}
     assume(not first.unplaced and not first.to_leave and not any(first.stays.values()))
     again = divided(replace(situation, held=held, room=left, settled=True, by_name=False, moving={}))
     assert {name: count for name, count in again.replicas.items() if count} == {

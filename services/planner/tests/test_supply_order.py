@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.background.round import Memory, steps_of_round
+from planner.core.background.round import RoundMemory, steps_of_round
 from planner.core.manifests.policy import policy_of
 from planner.core.requests import decisions
 from planner.settings import PlannerSettings
@@ -120,7 +120,7 @@ def bound(fleet: Fleet, count: int) -> None:
 
 def pass_time(fleet: Fleet, seconds: int) -> None:
     """As the planner does it, second by second."""
-    memory = Memory(PlannerSettings().pace())
+    memory = RoundMemory(PlannerSettings().pace())
     for _ in range(seconds):
         fleet.now += 1
         fleet.beat()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.feasibility.fit import Fit, fit
-from spillway.feasibility.topology import Bound, Ceiling
+from spillway.feasibility.topology import Ceiling, SpreadBound
 from spillway.model import (
     HOSTNAME_LABEL,
     NodeRow,
@@ -248,7 +248,7 @@ def test_wide_domains_within_wide_domains_are_counted_to_the_end() -> None:
 
 
 @st.composite
-def wide(draw: st.DrawFn) -> Bound:
+def wide(draw: st.DrawFn) -> SpreadBound:
     """Zones in regions, with pods that are there and nodes that take many, few or none."""
     zones, most = draw(st.integers(1, 5)), draw(st.sampled_from((3, 40, 900)))
     region_of = np.array([draw(st.integers(0, 2)) for _ in range(zones)])
@@ -258,7 +258,7 @@ def wide(draw: st.DrawFn) -> Bound:
     in_region = np.bincount(region_of, in_zone, minlength=3).astype(np.int64)
     counted = [np.array([draw(st.integers(0, 5)) > 0 for _ in range(size)]) for size in (zones, 3)]
     skews = [draw(st.sampled_from((1, 2, 30))) for _ in range(2)]
-    return Bound(
+    return SpreadBound(
         takes,
         [
             Ceiling(zone_of, in_zone, skews[0], counted[0]),
@@ -268,7 +268,7 @@ def wide(draw: st.DrawFn) -> Bound:
 
 
 @given(wide(), st.integers(0, 900))
-def test_levels_that_are_passed_over_are_ruled_out(bound: Bound, lost: int) -> None:
+def test_levels_that_are_passed_over_are_ruled_out(bound: SpreadBound, lost: int) -> None:
     """As if each had been looked at."""
     nested = bound._nested
     if nested is None or nested.ceilings[0].counted is None or not nested.ceilings[0].counted.any():

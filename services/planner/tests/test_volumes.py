@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planner.core.explaining import explanation, exporting
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.requests import decisions
 from planner.core.requests.answers import capacity
@@ -224,7 +224,7 @@ def test_a_claim_that_goes_ends_the_room_and_names_itself() -> None:
 def test_an_exported_state_knows_the_claims() -> None:
     fleet = two_clusters()
     say(fleet, "b", left_out=True)
-    copy = PlannerState(Rules())
+    copy = PlannerState(PlannerRules())
     for event, columns in exporting.events_of(fleet.state, fleet.now):
         copy.apply(event, fleet.now, columns=columns)
     for name in ("a", "b"):

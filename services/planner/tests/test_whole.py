@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath, moves
-from planner.core.background.round import Memory, steps_of_round
-from planner.core.division.situation import Division, Held, Situation
+from planner.core.background.round import RoundMemory, steps_of_round
+from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.feasibility.reservation import reserve
 from planner.core.feasibility.room import Room
-from planner.core.knowledge.allowance import Everything
+from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.manifests.policy import policy_of
 from planner.core.manifests.request import read_manifests
 from planner.core.placement import placing
@@ -122,7 +122,7 @@ OWN_FIRST = [{"name": "own", "clusters": {"tiers": ["own"]}}, {"name": "cloud", 
 def divided(
     replicas: int, rooms: dict[str, Room], held: dict[str, int] | None = None, limits: Any = (), **more: Any
 ) -> Division:
-    kept = {name: Held(count, 0, 0) for name, count in (held or {}).items()}
+    kept = {name: HeldReplicas(count, 0, 0) for name, count in (held or {}).items()}
     return divide_whole(
         Situation(
             replicas=replicas,
@@ -333,8 +333,8 @@ def test_a_statefulset_of_none_stays_where_it_was() -> None:
 def drained(fleet: Fleet, cluster: str, phase: str = PHASE_DRAINING) -> ClusterMovesReply:
     set_to = membership.set_phase(fleet.state, SetClusterPhaseRequest(cluster, phase), fleet.moment())
     keep(fleet, set_to.events)
-    for workload in moves.due(fleet.state, fleet.now, Everything()):
-        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+    for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
+        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
     return set_to.reply
 
 
@@ -493,7 +493,7 @@ class Played:
         self.silent: set[str] = set()
         self.may_have: dict[str, int] = {}
         self.said = 0
-        self.memory = Memory(PlannerSettings().pace())
+        self.memory = RoundMemory(PlannerSettings().pace())
 
     def step(self, what: str, value: Any) -> None:
         fleet = self.fleet

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from propagator.core.desired import UNTOUCHED, Desired, Target, Touched
+from propagator.core.desired import UNTOUCHED, DesiredState, PartTarget, TouchedTargets
 from spillway.addresses import CLUSTERS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, WORKLOADS, address_of
 from spillway.events import (
     ClusterJoined,
@@ -19,7 +19,7 @@ from spillway.events import (
 )
 from spillway.model import EarlierTemplate, Generation, ObjectReference, Part, Policy
 
-OWN, CLOUD = Target("own-1", "shop", "web"), Target("cloud-1", "shop", "web")
+OWN, CLOUD = PartTarget("own-1", "shop", "web"), PartTarget("cloud-1", "shop", "web")
 DECLARED = WorkloadDeclared("shop", "web", "Deployment", 3, 1, b"{}", 4, Policy((), (), "Wait"), (), (), (), False)
 CONFIG = DependencyDeclared("ConfigMap", "shop", "c", "shop/web", 2, b"{}")
 WITH_CONFIG = replace(DECLARED, dependencies=(ObjectReference("ConfigMap", "shop", "c"),))
@@ -38,14 +38,14 @@ def observed(epoch: int, sequence: int, state: str = "Present") -> WorkloadObser
     return WorkloadObserved("shop", "web", "own-1", epoch, sequence, Generation(5, 1), state, "", 1, 1, 1, 1, 1)
 
 
-def view(*events: Event) -> Desired:
-    desired = Desired()
+def view(*events: Event) -> DesiredState:
+    desired = DesiredState()
     for event in events:
         apply(desired, event)
     return desired
 
 
-def apply(desired: Desired, event: Event) -> Touched:
+def apply(desired: DesiredState, event: Event) -> TouchedTargets:
     address = address_of(event)
     return desired.apply(address.topic.name, address.key, event)
 
@@ -180,7 +180,7 @@ def test_a_status_of_a_lower_epoch_behind_a_higher_is_dropped() -> None:
 
 def test_clusters_join_and_leave() -> None:
     joined = ClusterJoined("own-1", "own-1", "https://own-1", "own", "", "", (), ())
-    desired = Desired()
+    desired = DesiredState()
     assert apply(desired, joined).clusters
     assert not apply(desired, joined).clusters
     assert desired.clusters == {"own-1": joined}

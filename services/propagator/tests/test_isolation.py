@@ -9,9 +9,9 @@ import pytest
 
 from propagator import cluster_worker
 from propagator.cluster import finder, member, shape_asker
-from propagator.cluster.mirror import Mirror
+from propagator.cluster.mirror import ObjectMirror
 from propagator.core.actions import Action
-from propagator.core.desired import Wanted
+from propagator.core.desired import WantedState
 from spillway import metrics
 from spillway.addresses import FOUND_WORKLOADS
 from spillway.clusters.api import Response
@@ -135,9 +135,13 @@ async def test_whatever_an_answer_says_of_itself_it_is_of_the_kind_that_was_aske
 @pytest.mark.parametrize("where", ["when it is touched", "when it is worked on", "when it is shown"])
 @on_fleet
 async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says_so(fleet: Fleet, where: str) -> None:
-    next_action, carry_out, observed = cluster_worker.next_action, member.Member.carry_out, cluster_worker.observed
+    next_action, carry_out, observed = (
+        cluster_worker.next_action,
+        member.MemberCluster.carry_out,
+        cluster_worker.observed,
+    )
 
-    def stumbles_deciding(wanted: Wanted, *more: Any) -> Action:
+    def stumbles_deciding(wanted: WantedState, *more: Any) -> Action:
         return {}["nothing"] if wanted.target.name == "odd" else next_action(wanted, *more)  # type: ignore[no-any-return]
 
     async def stumbles_writing(self: Any, action: Any, target: Any, live: Any) -> Any:
@@ -155,7 +159,7 @@ async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says
             case "when it is touched":
                 patched.setattr(cluster_worker, "next_action", stumbles_deciding)
             case "when it is worked on":
-                patched.setattr(member.Member, "carry_out", stumbles_writing)
+                patched.setattr(member.MemberCluster, "carry_out", stumbles_writing)
             case _:
                 patched.setattr(cluster_worker, "observed", stumbles_showing)
         await fleet.start()
@@ -179,9 +183,9 @@ async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says
 
 @on_fleet
 async def test_an_error_at_what_one_cluster_tells_costs_no_other_cluster(fleet: Fleet) -> None:
-    upsert = Mirror.upsert_workload
+    upsert = ObjectMirror.upsert_workload
 
-    def stumbles(self: Mirror, found: Any) -> Any:
+    def stumbles(self: ObjectMirror, found: Any) -> Any:
         assert self._cluster != "own-1"
         return upsert(self, found)
 
@@ -189,7 +193,7 @@ async def test_an_error_at_what_one_cluster_tells_costs_no_other_cluster(fleet: 
     await fleet.place(1, {"own-1": 2, "own-2": 2})
     before = failed("cluster")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Mirror, "upsert_workload", stumbles)
+        patched.setattr(ObjectMirror, "upsert_workload", stumbles)
         propagator = await fleet.start()
         await asyncio.sleep(60)
         assert (failed("cluster") > before, fleet.replicas("own-2"), fleet.state("own-2")[0]) == (True, 2, "Present")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from propagator.core.live import Reference, version_from
+from propagator.core.live import DependencyReference, version_from
 from propagator.core.manifests import (
     BadManifest,
     dependency_manifest,
@@ -134,7 +134,7 @@ def test_versions_that_can_be_read(text: str, version: Generation) -> None:
     assert version_from(text) == version
 
 
-CONFIG, SECRET = Reference("ConfigMap", "n"), Reference("Secret", "n")
+CONFIG, SECRET = DependencyReference("ConfigMap", "n"), DependencyReference("Secret", "n")
 TEMPLATES = {
     "envFrom": (
         {"containers": [{"envFrom": [{"configMapRef": {"name": "n"}}, {"secretRef": {"name": "n"}}]}]},
@@ -170,11 +170,11 @@ TEMPLATES = {
     ),
     "claims": (
         {"volumes": [{"persistentVolumeClaim": {"claimName": "n"}}, {"ephemeral": {"volumeClaimTemplate": {}}}]},
-        {Reference("PersistentVolumeClaim", "n")},
+        {DependencyReference("PersistentVolumeClaim", "n")},
     ),
     "account and classes": (
         {"serviceAccountName": "n", "priorityClassName": "n", "runtimeClassName": "n"},
-        {Reference(kind, "n") for kind in ("ServiceAccount", "PriorityClass", "RuntimeClass")},
+        {DependencyReference(kind, "n") for kind in ("ServiceAccount", "PriorityClass", "RuntimeClass")},
     ),
     "the account that every namespace gets": ({"serviceAccountName": "default"}, set()),
     "optional": (
@@ -200,7 +200,7 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize(("pod", "expected"), TEMPLATES.values(), ids=TEMPLATES.keys())
-def test_what_a_template_refers_to(pod: dict[str, Any], expected: set[Reference]) -> None:
+def test_what_a_template_refers_to(pod: dict[str, Any], expected: set[DependencyReference]) -> None:
     assert template_references({"spec": {"template": {"spec": pod}}}) == expected
 
 

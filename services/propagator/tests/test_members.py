@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from propagator.cluster.member import Member
-from propagator.cluster.namespaces import Namespaces
-from propagator.core.actions import Apply, Nothing, Report, Rules
-from propagator.core.desired import Target, Wanted
-from propagator.core.live import LABEL_FLEET, Live, Reference
-from propagator.core.reconcile import History, after, next_action
+from propagator.cluster.member import MemberCluster
+from propagator.cluster.namespaces import ClusterNamespaces
+from propagator.core.actions import Apply, Nothing, PropagationRules, Report
+from propagator.core.desired import PartTarget, WantedState
+from propagator.core.live import LABEL_FLEET, DependencyReference, LiveState
+from propagator.core.reconcile import WriteHistory, after, next_action
 from propagator.settings import PropagatorSettings
 from spillway.clusters.api import (
     CONFIG_MAPS,
@@ -30,7 +30,7 @@ from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import Generation, ObjectReference, Part, Policy
 
 pytestmark = pytest.mark.kube
-RULES = Rules("f1")
+RULES = PropagationRules("f1")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def api(kube_members: dict[str, Path]) -> AsyncIterator[ClusterApi]:
 
 def wanted_of(
     name: str, sequence: int, replicas: int, env: tuple[str, ...] = (), *, port: int = 80, removing: bool = False
-) -> Wanted:
+) -> WantedState:
     container = {"name": "main", "image": "app", "env": [{"name": one, "value": "1"} for one in env]}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
     spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
@@ -80,15 +80,15 @@ def wanted_of(
         deleting=False,
     )
     part = Part("own-1", Generation(1, sequence), replicas, 0, replicas, removing)
-    return Wanted(Target("own-1", namespace, name), part, declaration, dependencies, "")
+    return WantedState(PartTarget("own-1", namespace, name), part, declaration, dependencies, "")
 
 
-async def bring_about(api: ClusterApi, wanted: Wanted) -> tuple[list[str], Live]:
+async def bring_about(api: ClusterApi, wanted: WantedState) -> tuple[list[str], LiveState]:
     """The actions until nothing is left to do, and what is there then."""
     clock = asyncio.get_running_loop().time
-    member = Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0), PropagatorSettings())
-    both = (Reference("ConfigMap", wanted.target.name), Reference("Service", wanted.target.name))
-    actions, history, live = [], History(), await member.read(wanted.target, both)
+    member = MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), PropagatorSettings())
+    both = (DependencyReference("ConfigMap", wanted.target.name), DependencyReference("Service", wanted.target.name))
+    actions, history, live = [], WriteHistory(), await member.read(wanted.target, both)
     for _ in range(30):
         action = next_action(wanted, live, history, 0.0, RULES)
         actions.append(type(action).__name__)
@@ -168,8 +168,10 @@ async def test_a_change_never_makes_anew_what_was_deleted(api: ClusterApi) -> No
     actual = await api.get(DEPLOYMENTS, "ns-pie", "pie")
     assert actual is not None
     await api.delete(DEPLOYMENTS, "ns-pie", "pie", uid=live.workload.marks.uid, resource_version="")
-    older = Live(live.workload)
-    action = next_action(Wanted(second.target, second.part, second.declaration, (), ""), older, History(), 0.0, RULES)
+    older = LiveState(live.workload)
+    action = next_action(
+        WantedState(second.target, second.part, second.declaration, (), ""), older, WriteHistory(), 0.0, RULES
+    )
     assert isinstance(action, Apply)
     with pytest.raises(Conflict):
         await api.apply(DEPLOYMENTS, action.manifest, resource_version=action.resource_version, force=True)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from propagator.cluster.mirror import Mirror
-from propagator.core.desired import Target
+from propagator.cluster.mirror import ObjectMirror
+from propagator.core.desired import PartTarget
 from propagator.core.finding import answer
 from propagator.core.kinds import KINDS
 from propagator.core.live import dependency_from_manifest, workload_from_manifest
-from propagator.core.status import Outcome, observed
+from propagator.core.status import AttemptOutcome, observed
 from spillway.addresses import FOUND_WORKLOADS, WORKLOAD_STATUS
 from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import FOUND, STATE_ORPHANED, AdoptionAsked
@@ -37,14 +37,14 @@ def test_what_an_object_bears_is_read_and_goes_onto_the_wire(
     metadata = {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "annotations": marks}
     status = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "active", "ready", "succeeded"), count)
     manifest = {"kind": kind, "metadata": metadata, "spec": {KINDS[kind].replicas: count}, "status": status}
-    mirror = Mirror("own-1")
+    mirror = ObjectMirror("own-1")
     target = mirror.upsert_workload(msgspec.convert(manifest, KINDS[kind].served.type))
     found = mirror.workloads[target][kind]
     assert found == workload_from_manifest(manifest, kind)
-    said = observed(target, found, Outcome(found.version, STATE_ORPHANED, ""))
+    said = observed(target, found, AttemptOutcome(found.version, STATE_ORPHANED, ""))
     assert said is not None
     assert decode(WORKLOAD_STATUS.name, event_type(said), encode(said)) == said
-    answered = answer(ASKED, Target("own-1", "shop", "web"), FOUND, found=manifest)
+    answered = answer(ASKED, PartTarget("own-1", "shop", "web"), FOUND, found=manifest)
     assert decode(FOUND_WORKLOADS.name, event_type(answered), encode(answered)) == answered
     assert dependency_from_manifest(manifest).declaration[0] < 10**18
 

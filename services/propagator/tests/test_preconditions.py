@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from propagator.cluster.member import Member
-from propagator.cluster.namespaces import Namespaces
+from propagator.cluster.member import MemberCluster
+from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.core.actions import Create, Delete
-from propagator.core.desired import Target
-from propagator.core.live import Live
+from propagator.core.desired import PartTarget
+from propagator.core.live import LiveState
 from propagator.settings import PropagatorSettings
 from sim.cluster import SimCluster
 from sim.manifests import deployment
@@ -19,7 +19,7 @@ from sim.rest import SimTransport
 from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings, Conflict
 
 pytestmark = pytest.mark.looptime
-WEB = Target("own-1", "default", "web")
+WEB = PartTarget("own-1", "default", "web")
 
 
 def web(replicas: int) -> dict[str, Any]:
@@ -28,11 +28,11 @@ def web(replicas: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_member() -> AsyncIterator[tuple[ClusterApi, Member]]:
+async def open_member() -> AsyncIterator[tuple[ClusterApi, MemberCluster]]:
     async with SimCluster("own-1") as cluster:
         api = ClusterApi(SimTransport(cluster), "own-1", ClusterApiSettings())
         clock = asyncio.get_running_loop().time
-        yield api, Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0), PropagatorSettings())
+        yield api, MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), PropagatorSettings())
 
 
 async def replicas(api: ClusterApi) -> int | None:
@@ -40,7 +40,7 @@ async def replicas(api: ClusterApi) -> int | None:
     return None if found is None else int(found["spec"]["replicas"])
 
 
-async def seen(member: Member) -> tuple[Live, Delete]:
+async def seen(member: MemberCluster) -> tuple[LiveState, Delete]:
     """What is there, and a delete of it."""
     live = await member.read(WEB, ())
     assert live.workload is not None

@@ -1,20 +1,20 @@
 """Which template a cluster is asked about, and when."""
 
-from propagator.core.desired import Target
-from propagator.core.manifests import Template
-from propagator.core.questions import AskRules, Questions
+from propagator.core.desired import PartTarget
+from propagator.core.manifests import NamedTemplate
+from propagator.core.questions import AskRules, ShapeQuestions
 from spillway.events import SHAPE_ADMITTED, SHAPE_REFUSED, SHAPE_UNASKED
 
 RULES = AskRules(age_max=100.0, retry_first=5.0, retry_longest=15.0, waiting_max=2)
-WEB, DB = Target("own-1", "default", "web"), Target("own-1", "default", "db")
+WEB, DB = PartTarget("own-1", "default", "web"), PartTarget("own-1", "default", "db")
 
 
-def template(digest: str) -> Template:
-    return Template(digest, "default", "web", {})
+def template(digest: str) -> NamedTemplate:
+    return NamedTemplate(digest, "default", "web", {})
 
 
 def test_what_somebody_waits_for_is_asked_once_and_not_kept() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     assert questions.ask(template("a"), 0)
     assert questions.ask(template("a"), 0)
     assert questions.take(0) == template("a")
@@ -24,14 +24,14 @@ def test_what_somebody_waits_for_is_asked_once_and_not_kept() -> None:
 
 
 def test_more_than_may_wait_are_not_taken() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     questions.note(WEB, template("placed"), 0)
     assert [questions.ask(template(name), 0) for name in "abc"] == [True, True, False]
     assert questions.ask(template("a"), 0), "it waits already"
 
 
 def test_what_is_placed_is_asked_again_when_the_answer_grew_old() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     questions.note(WEB, template("a"), 0)
     assert questions.take(0) == template("a")
     questions.answered("a", SHAPE_ADMITTED, 1)
@@ -40,7 +40,7 @@ def test_what_is_placed_is_asked_again_when_the_answer_grew_old() -> None:
 
 
 def test_who_was_refused_is_asked_after_longer_and_longer_pauses_and_at_once_when_somebody_waits() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     questions.note(WEB, template("a"), 0)
     now, pauses = 0.0, []
     for state in (SHAPE_REFUSED, SHAPE_UNASKED, SHAPE_UNASKED, SHAPE_UNASKED):
@@ -58,7 +58,7 @@ def test_who_was_refused_is_asked_after_longer_and_longer_pauses_and_at_once_whe
 
 
 def test_what_nobody_is_placed_with_any_more_is_dropped() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     questions.note(WEB, template("a"), 0)
     questions.note(DB, template("a"), 0)
     questions.take(0)
@@ -71,7 +71,7 @@ def test_what_nobody_is_placed_with_any_more_is_dropped() -> None:
 
 
 def test_who_is_placed_upon_an_answer_is_asked_again_only_when_it_grew_old() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     questions.ask(template("a"), 0)
     questions.take(0)
     questions.answered("a", SHAPE_ADMITTED, 1)
@@ -81,7 +81,7 @@ def test_who_is_placed_upon_an_answer_is_asked_again_only_when_it_grew_old() -> 
 
 
 def test_who_is_placed_upon_an_answer_that_is_old_or_none_is_asked_at_once() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     for name, state in {"a": SHAPE_ADMITTED, "b": SHAPE_UNASKED, "c": SHAPE_ADMITTED}.items():
         questions.ask(template(name), 0)
         questions.take(0)
@@ -89,12 +89,12 @@ def test_who_is_placed_upon_an_answer_that_is_old_or_none_is_asked_at_once() -> 
     questions.lost("c", 2)
     questions.note(WEB, template("a"), 102)
     questions.note(DB, template("b"), 102)
-    questions.note(Target("own-1", "default", "cache"), template("c"), 102)
+    questions.note(PartTarget("own-1", "default", "cache"), template("c"), 102)
     assert [questions.take(102) for _ in "abcd"] == [template("a"), template("b"), template("c"), None]
 
 
 def test_an_answer_that_is_lost_is_asked_for_at_once_where_a_placement_has_it_and_once_while_it_is_asked() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     questions.note(WEB, template("a"), 0)
     assert questions.take(0) == template("a")
     questions.lost("a", 1)
@@ -105,7 +105,7 @@ def test_an_answer_that_is_lost_is_asked_for_at_once_where_a_placement_has_it_an
 
 
 def test_of_answers_that_nobody_is_placed_upon_only_the_newest_are_remembered() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     for name in "abc":
         questions.ask(template(name), 0)
         questions.take(0)
@@ -116,7 +116,7 @@ def test_of_answers_that_nobody_is_placed_upon_only_the_newest_are_remembered() 
 
 
 def test_what_is_due_stays_in_order_whatever_was_dropped_before() -> None:
-    questions = Questions(RULES)
+    questions = ShapeQuestions(RULES)
     for number in range(100):
         questions.note(WEB, template(f"passing-{number}"), number)
         questions.take(number)

@@ -17,27 +17,27 @@ from propagator.core.actions import (
     Hold,
     Look,
     PatchReplicas,
+    PropagationRules,
     ReadAfresh,
     Report,
-    Rules,
     ScaleDown,
 )
-from propagator.core.desired import Target, Wanted
-from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
+from propagator.core.desired import PartTarget, WantedState
+from propagator.core.live import DependencyReference, LiveDependency, LiveState, LiveWorkload, ObjectMarks
 from propagator.core.manifests import dependency_declaration, manifest_digest
-from propagator.core.reconcile import NOT_RUN_AGAIN, History, after, next_action, seeded
-from propagator.core.status import Outcome, observed
+from propagator.core.reconcile import NOT_RUN_AGAIN, WriteHistory, after, next_action, seeded
+from propagator.core.status import AttemptOutcome, observed
 from spillway.events import DependencyDeclared, JobEnd, StatusDetails, WorkloadDeclared, WorkloadObserved
 from spillway.model import NO_GENERATION, EarlierTemplate, Generation, ObjectReference, Part, Policy
 
-RULES = Rules("f1")
+RULES = PropagationRules("f1")
 V = Generation(5, 2)
 OLDER, NEWER = Generation(5, 1), Generation(6, 0)
-TARGET = Target("own-1", "shop", "web")
-NAMESPACE = Reference("Namespace", "shop")
-CONFIG = Reference("ConfigMap", "web-config")
-OLD_CONFIG = Reference("ConfigMap", "web-config-old")
-SECRET = Reference("Secret", "web-key")
+TARGET = PartTarget("own-1", "shop", "web")
+NAMESPACE = DependencyReference("Namespace", "shop")
+CONFIG = DependencyReference("ConfigMap", "web-config")
+OLD_CONFIG = DependencyReference("ConfigMap", "web-config-old")
+SECRET = DependencyReference("Secret", "web-key")
 FOUND = {NAMESPACE: True, SECRET: True}
 
 CONTAINER = {"name": "web", "image": "web:1", "envFrom": [{"secretRef": {"name": "web-key"}}]}
@@ -71,7 +71,7 @@ CONFIG_DECLARED = DependencyDeclared(
     3,
     json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web-config"}, "data": {}}).encode(),
 )
-PLAIN = Wanted(TARGET, PART, DECLARED, (), "")
+PLAIN = WantedState(TARGET, PART, DECLARED, (), "")
 WITH_CONFIG = replace(
     PLAIN,
     declaration=replace(DECLARED, dependencies=(ObjectReference("ConfigMap", "shop", "web-config"),)),
@@ -89,23 +89,23 @@ EARLIER = replace(
     ),
 )
 REMOVING = replace(PLAIN, part=replace(PART, replicas=0, removing=True))
-OURS = Marks("u1", "100", "f1", "web", False)
+OURS = ObjectMarks("u1", "100", "f1", "web", False)
 
 
-def workload(marks: Marks = OURS, version: Generation = V, replicas: int = 4) -> LiveWorkload:
+def workload(marks: ObjectMarks = OURS, version: Generation = V, replicas: int = 4) -> LiveWorkload:
     return LiveWorkload(marks, version, replicas, replicas, replicas, replicas, replicas)
 
 
-def config(marks: Marks = OURS, declaration: tuple[int, str] | None = None) -> LiveDependency:
+def config(marks: ObjectMarks = OURS, declaration: tuple[int, str] | None = None) -> LiveDependency:
     return LiveDependency(marks, declaration or dependency_declaration(CONFIG_DECLARED))
 
 
-RIGHT = Live(workload())
+RIGHT = LiveState(workload())
 NOT_OURS = replace(OURS, fleet="", workload="")
 OTHER_FLEET = replace(OURS, fleet="f2")
 OTHER_WORKLOAD = replace(OURS, workload="api")
 DELETING = replace(OURS, deleting=True)
-TIRED = History(V, written=True, corrections=(0.0, 1.0, 2.0))
+TIRED = WriteHistory(V, written=True, corrections=(0.0, 1.0, 2.0))
 
 
 def said(state: str, part: str) -> tuple[str, str]:
@@ -117,7 +117,7 @@ ALONE = {"metadata": {"annotations": {"spillway.io/placement": "5.2"}}, "spec": 
 
 ALONE_ASKED = PatchReplicas(ALONE, "100", corrects=False)
 FEWER = {"spec": {"replicas": 4}}
-FOUGHT = History(OLDER, written=True, corrections=(0.0, 1.0, 2.0), right=2)
+FOUGHT = WriteHistory(OLDER, written=True, corrections=(0.0, 1.0, 2.0), right=2)
 
 
 def written(version: Generation = V, replicas: int = 4, manifest: str = WRITTEN) -> LiveWorkload:
@@ -130,295 +130,365 @@ HOLD, CREATE, APPLY, CORRECT = "hold", "create", "apply", "apply that corrects"
 # (wanted, live, history, what comes out). A pair is a Report's state and a part of its message.
 ROWS = {
     # The part is being removed.
-    "removing, object newer": (REMOVING, Live(workload(version=NEWER)), History(), HOLD),
-    "removing, object being deleted": (REMOVING, Live(workload(DELETING)), History(), HOLD),
-    "removing, object of this version": (REMOVING, RIGHT, History(), Delete("u1", "100")),
-    "removing, object older": (REMOVING, Live(workload(version=OLDER)), History(), Delete("u1", "100")),
-    "removing, unreadable version": (REMOVING, Live(workload(version=NO_GENERATION)), History(), Delete("u1", "100")),
-    "removing, dependency being deleted": (REMOVING, Live(None, {CONFIG: config(DELETING)}), History(), HOLD),
+    "removing, object newer": (REMOVING, LiveState(workload(version=NEWER)), WriteHistory(), HOLD),
+    "removing, object being deleted": (REMOVING, LiveState(workload(DELETING)), WriteHistory(), HOLD),
+    "removing, object of this version": (REMOVING, RIGHT, WriteHistory(), Delete("u1", "100")),
+    "removing, object older": (REMOVING, LiveState(workload(version=OLDER)), WriteHistory(), Delete("u1", "100")),
+    "removing, unreadable version": (
+        REMOVING,
+        LiveState(workload(version=NO_GENERATION)),
+        WriteHistory(),
+        Delete("u1", "100"),
+    ),
+    "removing, dependency being deleted": (REMOVING, LiveState(None, {CONFIG: config(DELETING)}), WriteHistory(), HOLD),
     "removing, dependency left": (
         REMOVING,
-        Live(None, {CONFIG: config()}),
-        History(),
+        LiveState(None, {CONFIG: config()}),
+        WriteHistory(),
         DeleteDependency(CONFIG, "u1", "100"),
     ),
     "removing, dependencies wait for the object": (
         REMOVING,
-        Live(workload(), {CONFIG: config()}),
-        History(),
+        LiveState(workload(), {CONFIG: config()}),
+        WriteHistory(),
         Delete("u1", "100"),
     ),
-    "removing, foreign dependency": (REMOVING, Live(None, {CONFIG: config(NOT_OURS)}), History(), said("Absent", "")),
-    "removing, nothing there": (REMOVING, Live(), History(), said("Absent", "")),
-    "removing, object not ours": (REMOVING, Live(workload(NOT_OURS)), History(), said("Absent", "not ours")),
-    "removing, other fleet's": (REMOVING, Live(workload(OTHER_FLEET)), History(), said("Absent", "not ours")),
+    "removing, foreign dependency": (
+        REMOVING,
+        LiveState(None, {CONFIG: config(NOT_OURS)}),
+        WriteHistory(),
+        said("Absent", ""),
+    ),
+    "removing, nothing there": (REMOVING, LiveState(), WriteHistory(), said("Absent", "")),
+    "removing, object not ours": (REMOVING, LiveState(workload(NOT_OURS)), WriteHistory(), said("Absent", "not ours")),
+    "removing, other fleet's": (REMOVING, LiveState(workload(OTHER_FLEET)), WriteHistory(), said("Absent", "not ours")),
     "removing, object from before its cluster joined": (
         replace(REMOVING, joined_at=V),
-        Live(workload(version=OLDER), {CONFIG: config()}),
-        History(),
+        LiveState(workload(version=OLDER), {CONFIG: config()}),
+        WriteHistory(),
         said("Absent", "left from before the cluster joined"),
     ),
     "removing needs no declaration": (
         replace(REMOVING, declaration=None, lacking="it"),
-        Live(),
-        History(),
+        LiveState(),
+        WriteHistory(),
         ("Absent", ""),
     ),
     # What is known does not allow it yet, or ever.
-    "declaration not read": (replace(PLAIN, lacking="the declaration"), Live(), History(), HOLD),
+    "declaration not read": (replace(PLAIN, lacking="the declaration"), LiveState(), WriteHistory(), HOLD),
     "kind not carried out": (
         replace(PLAIN, declaration=replace(DECLARED, kind="CronJob")),
-        Live(),
-        History(),
+        LiveState(),
+        WriteHistory(),
         said("Refused", "StatefulSet"),
     ),
     "dependency kind not carried out": (
         replace(WITH_CONFIG, dependencies=(replace(CONFIG_DECLARED, kind="Ingress"),)),
-        Live(),
-        History(),
+        LiveState(),
+        WriteHistory(),
         said("Refused", "Ingress shop/web-config"),
     ),
     "dependency elsewhere": (
         replace(WITH_CONFIG, dependencies=(replace(CONFIG_DECLARED, namespace="other"),)),
-        Live(),
-        History(),
+        LiveState(),
+        WriteHistory(),
         said("Refused", "expected the workload's namespace shop"),
     ),
     "manifest unreadable": (
         replace(PLAIN, declaration=replace(DECLARED, manifest=b"{")),
-        Live(looked=FOUND),
-        History(),
+        LiveState(looked=FOUND),
+        WriteHistory(),
         said("Refused", "not JSON"),
     ),
     # The object itself forbids it.
-    "no object, a higher version was seen": (PLAIN, Live(looked=FOUND), History(highest=NEWER), HOLD),
-    "object without labels": (PLAIN, Live(workload(NOT_OURS)), History(), said("NotOwned", "Deployment web")),
-    "object of another fleet": (PLAIN, Live(workload(OTHER_FLEET)), History(), said("NotOwned", "fleet f2")),
-    "object of another workload": (PLAIN, Live(workload(OTHER_WORKLOAD)), History(), said("NotOwned", "workload api")),
-    "object newer": (PLAIN, Live(workload(version=NEWER, replicas=9)), History(), HOLD),
-    "object being deleted": (PLAIN, Live(workload(DELETING, replicas=9)), History(), HOLD),
+    "no object, a higher version was seen": (PLAIN, LiveState(looked=FOUND), WriteHistory(highest=NEWER), HOLD),
+    "object without labels": (PLAIN, LiveState(workload(NOT_OURS)), WriteHistory(), said("NotOwned", "Deployment web")),
+    "object of another fleet": (PLAIN, LiveState(workload(OTHER_FLEET)), WriteHistory(), said("NotOwned", "fleet f2")),
+    "object of another workload": (
+        PLAIN,
+        LiveState(workload(OTHER_WORKLOAD)),
+        WriteHistory(),
+        said("NotOwned", "workload api"),
+    ),
+    "object newer": (PLAIN, LiveState(workload(version=NEWER, replicas=9)), WriteHistory(), HOLD),
+    "object being deleted": (PLAIN, LiveState(workload(DELETING, replicas=9)), WriteHistory(), HOLD),
     "object from before its cluster joined": (
         replace(PLAIN, joined_at=V),
-        Live(workload(version=OLDER), looked=FOUND),
-        History(),
+        LiveState(workload(version=OLDER), looked=FOUND),
+        WriteHistory(),
         said("Orphaned", "left from before the cluster joined"),
     ),
     "object from before its cluster joined, with a config": (
         replace(WITH_CONFIG, joined_at=V),
-        Live(workload(version=OLDER), {CONFIG: config(OURS, (2, "x"))}, looked=FOUND),
-        History(),
+        LiveState(workload(version=OLDER), {CONFIG: config(OURS, (2, "x"))}, looked=FOUND),
+        WriteHistory(),
         said("Orphaned", "left from before the cluster joined"),
     ),
-    "object since its cluster joined": (replace(PLAIN, joined_at=OLDER), Live(workload()), History(), NOTHING),
+    "object since its cluster joined": (
+        replace(PLAIN, joined_at=OLDER),
+        LiveState(workload()),
+        WriteHistory(),
+        NOTHING,
+    ),
     "version unreadable in a cluster that joined": (
         replace(PLAIN, joined_at=OLDER),
-        Live(workload(version=NO_GENERATION), looked=FOUND),
-        History(),
+        LiveState(workload(version=NO_GENERATION), looked=FOUND),
+        WriteHistory(),
         APPLY,
     ),
     # Dependencies.
-    "dependency not ours": (WITH_CONFIG, Live(None, {CONFIG: config(NOT_OURS)}), History(), ("NotOwned", "web-config")),
+    "dependency not ours": (
+        WITH_CONFIG,
+        LiveState(None, {CONFIG: config(NOT_OURS)}),
+        WriteHistory(),
+        ("NotOwned", "web-config"),
+    ),
     "dependency of another workload": (
         WITH_CONFIG,
-        Live(workload(), {CONFIG: config(OTHER_WORKLOAD)}),
-        History(),
+        LiveState(workload(), {CONFIG: config(OTHER_WORKLOAD)}),
+        WriteHistory(),
         said("NotOwned", "ConfigMap web-config exists and belongs to workload api"),
     ),
-    "dependency being deleted": (WITH_CONFIG, Live(workload(), {CONFIG: config(DELETING)}), History(), HOLD),
-    "dependency missing, namespace unknown": (WITH_CONFIG, Live(), History(), Look(frozenset({NAMESPACE}))),
+    "dependency being deleted": (WITH_CONFIG, LiveState(workload(), {CONFIG: config(DELETING)}), WriteHistory(), HOLD),
+    "dependency missing, namespace unknown": (WITH_CONFIG, LiveState(), WriteHistory(), Look(frozenset({NAMESPACE}))),
     "dependency missing, namespace missing": (
         WITH_CONFIG,
-        Live(looked={NAMESPACE: False}),
-        History(),
+        LiveState(looked={NAMESPACE: False}),
+        WriteHistory(),
         EnsureNamespace("shop"),
     ),
-    "dependency missing": (WITH_CONFIG, Live(looked=FOUND), History(), (ApplyDependency, "")),
+    "dependency missing": (WITH_CONFIG, LiveState(looked=FOUND), WriteHistory(), (ApplyDependency, "")),
     "dependency older": (
         WITH_CONFIG,
-        Live(workload(), {CONFIG: config(OURS, (2, "x"))}),
-        History(),
+        LiveState(workload(), {CONFIG: config(OURS, (2, "x"))}),
+        WriteHistory(),
         (ApplyDependency, "100"),
     ),
     "dependency of another text": (
         WITH_CONFIG,
-        Live(workload(), {CONFIG: config(OURS, (3, "x"))}),
-        History(),
+        LiveState(workload(), {CONFIG: config(OURS, (3, "x"))}),
+        WriteHistory(),
         (ApplyDependency, "100"),
     ),
-    "dependency newer": (WITH_CONFIG, Live(workload(), {CONFIG: config(OURS, (4, "x"))}), History(), NOTHING),
+    "dependency newer": (WITH_CONFIG, LiveState(workload(), {CONFIG: config(OURS, (4, "x"))}), WriteHistory(), NOTHING),
     "dependency no longer listed": (
         WITH_CONFIG,
-        Live(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
-        History(),
+        LiveState(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
+        WriteHistory(),
         DeleteDependency(OLD_CONFIG, "u1", "100"),
     ),
     "dependency no longer listed, not ours": (
         WITH_CONFIG,
-        Live(workload(), {CONFIG: config(), OLD_CONFIG: config(NOT_OURS)}),
-        History(),
+        LiveState(workload(), {CONFIG: config(), OLD_CONFIG: config(NOT_OURS)}),
+        WriteHistory(),
         NOTHING,
     ),
     "dependency no longer listed, object first": (
         WITH_CONFIG,
-        Live(workload(version=OLDER), {CONFIG: config(), OLD_CONFIG: config()}, looked=FOUND),
-        History(),
+        LiveState(workload(version=OLDER), {CONFIG: config(), OLD_CONFIG: config()}, looked=FOUND),
+        WriteHistory(),
         APPLY,
     ),
     # The namespace and what the template refers to.
-    "no object, namespace unknown": (PLAIN, Live(), History(), Look(frozenset({NAMESPACE}))),
-    "no object, namespace missing": (PLAIN, Live(looked={NAMESPACE: False}), History(), EnsureNamespace("shop")),
-    "no object, references unknown": (PLAIN, Live(looked={NAMESPACE: True}), History(), Look(frozenset({SECRET}))),
+    "no object, namespace unknown": (PLAIN, LiveState(), WriteHistory(), Look(frozenset({NAMESPACE}))),
+    "no object, namespace missing": (
+        PLAIN,
+        LiveState(looked={NAMESPACE: False}),
+        WriteHistory(),
+        EnsureNamespace("shop"),
+    ),
+    "no object, references unknown": (
+        PLAIN,
+        LiveState(looked={NAMESPACE: True}),
+        WriteHistory(),
+        Look(frozenset({SECRET})),
+    ),
     "no object, reference missing": (
         PLAIN,
-        Live(looked={NAMESPACE: True, SECRET: False}),
-        History(),
+        LiveState(looked={NAMESPACE: True, SECRET: False}),
+        WriteHistory(),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
-    "older, template unknown": (PLAIN, Live(workload(version=OLDER)), History(), Look(frozenset({SECRET}))),
+    "older, template unknown": (PLAIN, LiveState(workload(version=OLDER)), WriteHistory(), Look(frozenset({SECRET}))),
     "older, new reference missing": (
         PLAIN,
-        Live(workload(version=OLDER), looked={SECRET: False}),
-        History(),
+        LiveState(workload(version=OLDER), looked={SECRET: False}),
+        WriteHistory(),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, new reference missing, fewer are wanted": (
         PLAIN,
-        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
-        History(),
+        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        WriteHistory(),
         ScaleDown(FEWER, "100", corrects=False),
     ),
     "older, new references unknown, fewer are wanted": (
         PLAIN,
-        Live(workload(version=OLDER, replicas=6)),
-        History(),
+        LiveState(workload(version=OLDER, replicas=6)),
+        WriteHistory(),
         Look(frozenset({SECRET})),
     ),
     "older, new reference missing, more are wanted": (
         PLAIN,
-        Live(workload(version=OLDER, replicas=2), looked={SECRET: False}),
-        History(),
+        LiveState(workload(version=OLDER, replicas=2), looked={SECRET: False}),
+        WriteHistory(),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, the others wait for what is missing, more run": (
         replace(PLAIN, part=replace(NONE_FOR_WANT, replicas=4)),
-        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
-        History(),
+        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        WriteHistory(),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, new reference missing, somebody scaled up after us": (
         PLAIN,
-        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
-        History(V, right=4),
+        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        WriteHistory(V, right=4),
         ScaleDown(FEWER, "100", corrects=True),
     ),
     "older, new reference missing, somebody scales up again and again": (
         PLAIN,
-        Live(workload(version=OLDER, replicas=6), looked={SECRET: False}),
-        History(V, corrections=(0.0, 1.0, 2.0), right=4),
+        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        WriteHistory(V, corrections=(0.0, 1.0, 2.0), right=4),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, the same template, its number alone changes": (
         PLAIN,
-        Live(written(OLDER, 2)),
-        History(),
+        LiveState(written(OLDER, 2)),
+        WriteHistory(),
         ALONE_ASKED,
     ),
     "older without pods, the same template": (
         PLAIN,
-        Live(written(OLDER, 0)),
-        History(),
+        LiveState(written(OLDER, 0)),
+        WriteHistory(),
         Look(frozenset({SECRET})),
     ),
     "no replicas, no references needed": (
         replace(PLAIN, part=replace(PART, replicas=0)),
-        Live(workload(version=OLDER)),
-        History(),
+        LiveState(workload(version=OLDER)),
+        WriteHistory(),
         APPLY,
     ),
     "no replicas for want of something, references unknown": (
         replace(PLAIN, part=NONE_FOR_WANT),
-        Live(looked={NAMESPACE: True}),
-        History(),
+        LiveState(looked={NAMESPACE: True}),
+        WriteHistory(),
         Look(frozenset({SECRET})),
     ),
     "no replicas for want of something that is still missing": (
         replace(PLAIN, part=NONE_FOR_WANT),
-        Live(looked={NAMESPACE: True, SECRET: False}),
-        History(),
+        LiveState(looked={NAMESPACE: True, SECRET: False}),
+        WriteHistory(),
         said("DependencyMissing", "Secret shop/web-key"),
     ),
     "no replicas for want of something that is there now": (
         replace(PLAIN, part=NONE_FOR_WANT),
-        Live(looked={NAMESPACE: True, SECRET: True}),
-        History(),
+        LiveState(looked={NAMESPACE: True, SECRET: True}),
+        WriteHistory(),
         "create",
     ),
     # A new template whose turn has not come here.
     "earlier template, dependency older": (
         EARLIER,
-        Live(workload(), {CONFIG: config(OURS, (2, "x"))}),
-        History(),
+        LiveState(workload(), {CONFIG: config(OURS, (2, "x"))}),
+        WriteHistory(),
         NOTHING,
     ),
-    "earlier template, dependency missing": (EARLIER, Live(workload(), looked=FOUND), History(), (ApplyDependency, "")),
+    "earlier template, dependency missing": (
+        EARLIER,
+        LiveState(workload(), looked=FOUND),
+        WriteHistory(),
+        (ApplyDependency, ""),
+    ),
     "earlier template, dependency no longer listed": (
         EARLIER,
-        Live(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
-        History(),
+        LiveState(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
+        WriteHistory(),
         NOTHING,
     ),
-    "earlier template, object scaled": (EARLIER, Live(workload(replicas=9), {CONFIG: config()}), History(), CORRECT),
+    "earlier template, object scaled": (
+        EARLIER,
+        LiveState(workload(replicas=9), {CONFIG: config()}),
+        WriteHistory(),
+        CORRECT,
+    ),
     # The object.
-    "no object": (PLAIN, Live(looked=FOUND), History(), CREATE),
-    "no object, seen before": (PLAIN, Live(looked=FOUND), History(V, written=True, highest=V), CREATE),
+    "no object": (PLAIN, LiveState(looked=FOUND), WriteHistory(), CREATE),
+    "no object, seen before": (PLAIN, LiveState(looked=FOUND), WriteHistory(V, written=True, highest=V), CREATE),
     "no object, created too often": (
         PLAIN,
-        Live(looked=FOUND),
-        History(V, creations=tuple(float(second) for second in range(10))),
+        LiveState(looked=FOUND),
+        WriteHistory(V, creations=tuple(float(second) for second in range(10))),
         HOLD,
     ),
-    "right": (PLAIN, RIGHT, History(), NOTHING),
-    "older": (PLAIN, Live(workload(version=OLDER), looked=FOUND), History(), APPLY),
-    "older, same replicas": (PLAIN, Live(workload(version=OLDER), looked=FOUND), History(OLDER, written=True), APPLY),
-    "version unreadable": (PLAIN, Live(workload(version=NO_GENERATION), looked=FOUND), History(), APPLY),
-    "somebody scaled": (PLAIN, Live(workload(replicas=9)), History(), CORRECT),
-    "somebody scaled to none": (PLAIN, Live(workload(replicas=0)), History(), CORRECT),
-    "somebody took the version off": (PLAIN, Live(workload(version=NO_GENERATION)), History(V, written=True), CORRECT),
-    "somebody scaled too often": (PLAIN, Live(workload(replicas=9)), TIRED, said("ReplicasContested", "3 times")),
-    "took the version off too often": (PLAIN, Live(workload(version=OLDER)), TIRED, ("ReplicasContested", "3 times")),
+    "right": (PLAIN, RIGHT, WriteHistory(), NOTHING),
+    "older": (PLAIN, LiveState(workload(version=OLDER), looked=FOUND), WriteHistory(), APPLY),
+    "older, same replicas": (
+        PLAIN,
+        LiveState(workload(version=OLDER), looked=FOUND),
+        WriteHistory(OLDER, written=True),
+        APPLY,
+    ),
+    "version unreadable": (PLAIN, LiveState(workload(version=NO_GENERATION), looked=FOUND), WriteHistory(), APPLY),
+    "somebody scaled": (PLAIN, LiveState(workload(replicas=9)), WriteHistory(), CORRECT),
+    "somebody scaled to none": (PLAIN, LiveState(workload(replicas=0)), WriteHistory(), CORRECT),
+    "somebody took the version off": (
+        PLAIN,
+        LiveState(workload(version=NO_GENERATION)),
+        WriteHistory(V, written=True),
+        CORRECT,
+    ),
+    "somebody scaled too often": (PLAIN, LiveState(workload(replicas=9)), TIRED, said("ReplicasContested", "3 times")),
+    "took the version off too often": (
+        PLAIN,
+        LiveState(workload(version=OLDER)),
+        TIRED,
+        ("ReplicasContested", "3 times"),
+    ),
     "put right too often, and right": (PLAIN, RIGHT, TIRED, NOTHING),
     "scaled too often at an older version": (
         PLAIN,
-        Live(workload(replicas=9)),
+        LiveState(workload(replicas=9)),
         replace(TIRED, version=OLDER),
         said("ReplicasContested", "3 times"),
     ),
-    "older, and contested": (PLAIN, Live(written(OLDER, 9)), FOUGHT, said("ReplicasContested", "3 times")),
-    "older, not contested any more": (PLAIN, Live(written(OLDER, 2), looked=FOUND), FOUGHT, ALONE_ASKED),
-    "older, the contested number is asked for": (PLAIN, Live(written(OLDER, 4), looked=FOUND), FOUGHT, ALONE_ASKED),
-    "older, contested, another template": (PLAIN, Live(written(OLDER, 9, "x"), looked=FOUND), FOUGHT, APPLY),
-    "older, of the part's manifest": (
+    "older, and contested": (PLAIN, LiveState(written(OLDER, 9)), FOUGHT, said("ReplicasContested", "3 times")),
+    "older, not contested any more": (PLAIN, LiveState(written(OLDER, 2), looked=FOUND), FOUGHT, ALONE_ASKED),
+    "older, the contested number is asked for": (
         PLAIN,
-        Live(written(OLDER, 2), looked=FOUND),
-        History(),
+        LiveState(written(OLDER, 4), looked=FOUND),
+        FOUGHT,
         ALONE_ASKED,
     ),
-    "older, of another manifest": (PLAIN, Live(written(OLDER, 2, "x"), looked=FOUND), History(), APPLY),
+    "older, contested, another template": (PLAIN, LiveState(written(OLDER, 9, "x"), looked=FOUND), FOUGHT, APPLY),
+    "older, of the part's manifest": (
+        PLAIN,
+        LiveState(written(OLDER, 2), looked=FOUND),
+        WriteHistory(),
+        ALONE_ASKED,
+    ),
+    "older, of another manifest": (PLAIN, LiveState(written(OLDER, 2, "x"), looked=FOUND), WriteHistory(), APPLY),
     "somebody scaled, of the part's manifest": (
         PLAIN,
-        Live(written(replicas=9)),
-        History(),
+        LiveState(written(replicas=9)),
+        WriteHistory(),
         PatchReplicas(ALONE, "100", corrects=True),
     ),
-    "somebody changed its spec": (PLAIN, Live(written()), History(V, compared=6), ReadAfresh("Deployment")),
-    "changed spec that was read": (PLAIN, Live(written(), read=True), History(V, compared=6), NOTHING),
-    "its spec is not known to have changed": (PLAIN, Live(written()), History(V, compared=7), NOTHING),
-    "no replicas": (replace(PLAIN, part=replace(PART, replicas=0)), Live(workload(replicas=0)), History(), NOTHING),
+    "somebody changed its spec": (PLAIN, LiveState(written()), WriteHistory(V, compared=6), ReadAfresh("Deployment")),
+    "changed spec that was read": (PLAIN, LiveState(written(), read=True), WriteHistory(V, compared=6), NOTHING),
+    "its spec is not known to have changed": (PLAIN, LiveState(written()), WriteHistory(V, compared=7), NOTHING),
+    "no replicas": (
+        replace(PLAIN, part=replace(PART, replicas=0)),
+        LiveState(workload(replicas=0)),
+        WriteHistory(),
+        NOTHING,
+    ),
 }
 
 
 @pytest.mark.parametrize(("wanted", "live", "history", "expected"), ROWS.values(), ids=ROWS.keys())
-def test_state_table(wanted: Wanted, live: Live, history: History, expected: object) -> None:
+def test_state_table(wanted: WantedState, live: LiveState, history: WriteHistory, expected: object) -> None:
     action = next_action(wanted, live, history, 10.0, RULES)
     assert agrees(action, expected), action
 
@@ -441,31 +511,31 @@ def agrees(action: Action, expected: object) -> bool:
 
 def test_settings_may_forbid_namespaces() -> None:
     rules = replace(RULES, create_namespaces=False)
-    action = next_action(PLAIN, Live(looked={NAMESPACE: False}), History(), 0.0, rules)
+    action = next_action(PLAIN, LiveState(looked={NAMESPACE: False}), WriteHistory(), 0.0, rules)
     text = "missing: Namespace shop; the settings say that none is created"
     assert action == Report("DependencyMissing", text, missing=(ObjectReference("Namespace", "", "shop"),))
 
 
 def test_corrections_are_forgotten_after_the_window() -> None:
-    action = next_action(PLAIN, Live(workload(replicas=9)), TIRED, 601.0, RULES)
+    action = next_action(PLAIN, LiveState(workload(replicas=9)), TIRED, 601.0, RULES)
     assert isinstance(action, Apply)
 
 
 def test_creations_wait_until_the_oldest_leaves_the_window() -> None:
-    history = History(V, creations=tuple(float(second) for second in range(10)))
-    action = next_action(PLAIN, Live(looked=FOUND), history, 100.0, RULES)
+    history = WriteHistory(V, creations=tuple(float(second) for second in range(10)))
+    action = next_action(PLAIN, LiveState(looked=FOUND), history, 100.0, RULES)
     assert isinstance(action, Hold)
     assert action.seconds == 500.0
-    assert isinstance(next_action(PLAIN, Live(looked=FOUND), history, 600.0, RULES), Create)
+    assert isinstance(next_action(PLAIN, LiveState(looked=FOUND), history, 600.0, RULES), Create)
 
 
 def test_a_rival_s_replicas_are_put_right_three_times_in_a_window_whatever_the_versions() -> None:
     """A placement each 15 s, and somebody who writes another number after each of ours."""
-    history, writes, corrections = History(), 0, []
+    history, writes, corrections = WriteHistory(), 0, []
     for sequence in range(80):
         now, version = 15.0 * sequence, Generation(6, sequence)
         part = replace(PART, version=version, replicas=4 + sequence % 2)
-        wanted, there = replace(PLAIN, part=part), Live(written(Generation(6, 0), 10), looked=FOUND)
+        wanted, there = replace(PLAIN, part=part), LiveState(written(Generation(6, 0), 10), looked=FOUND)
         for _ in range(6):
             action = next_action(wanted, there, history, now, RULES)
             history = after(history, wanted, there, action, now, RULES)
@@ -474,26 +544,26 @@ def test_a_rival_s_replicas_are_put_right_three_times_in_a_window_whatever_the_v
                 break
             assert isinstance(action, PatchReplicas)
             corrections += [now] if action.corrects else []
-            writes, there = writes + 1, Live(written(version, 10))
+            writes, there = writes + 1, LiveState(written(version, 10))
     assert corrections == [0.0, 0.0, 0.0, 600.0, 600.0, 600.0]
     assert writes <= 8
 
 
 def test_what_was_scaled_down_gets_its_new_template_once_that_lacks_nothing() -> None:
     """The part is not carried out by fewer replicas: no correction is counted, and what is missing is looked for."""
-    there = Live(workload(version=OLDER, replicas=6), looked={SECRET: False})
-    action = next_action(PLAIN, there, History(), 10.0, RULES)
-    history = after(History(), PLAIN, there, action, 10.0, RULES)
-    there = Live(workload(version=OLDER), looked={SECRET: False})
+    there = LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False})
+    action = next_action(PLAIN, there, WriteHistory(), 10.0, RULES)
+    history = after(WriteHistory(), PLAIN, there, action, 10.0, RULES)
+    there = LiveState(workload(version=OLDER), looked={SECRET: False})
     assert agrees(next_action(PLAIN, there, history, 11.0, RULES), said("DependencyMissing", "Secret shop/web-key"))
-    there = Live(workload(version=OLDER), looked={SECRET: True})
+    there = LiveState(workload(version=OLDER), looked={SECRET: True})
     assert agrees(next_action(PLAIN, there, history, 12.0, RULES), APPLY)
     assert (history.written, history.right, history.corrections) == (False, 4, ())
 
 
 def test_somebody_s_replicas_are_put_right_three_times_in_a_window_also_while_a_template_waits() -> None:
-    history, corrections = History(), []
-    there = Live(workload(version=OLDER, replicas=6), looked={SECRET: False})
+    history, corrections = WriteHistory(), []
+    there = LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False})
     for second in range(0, 900, 15):
         action = next_action(PLAIN, there, history, float(second), RULES)
         history = after(history, PLAIN, there, action, float(second), RULES)
@@ -503,8 +573,10 @@ def test_somebody_s_replicas_are_put_right_three_times_in_a_window_also_while_a_
 
 def test_a_new_owner_leaves_what_was_contested() -> None:
     status = WorkloadObserved("shop", "web", "own-1", 7, 1, V, "ReplicasContested", "", 9, 9, 9, 9, 9)
-    assert isinstance(next_action(PLAIN, Live(workload(replicas=9)), seeded(status, 0.0, RULES), 599.0, RULES), Report)
-    assert seeded(None, 0.0, RULES) == History()
+    assert isinstance(
+        next_action(PLAIN, LiveState(workload(replicas=9)), seeded(status, 0.0, RULES), 599.0, RULES), Report
+    )
+    assert seeded(None, 0.0, RULES) == WriteHistory()
 
 
 def test_the_first_field_that_somebody_changed_is_known_until_it_is_right_again() -> None:
@@ -512,16 +584,16 @@ def test_the_first_field_that_somebody_changed_is_known_until_it_is_right_again(
     live = json.loads(json.dumps(MANIFEST["spec"])) | {"strategy": {"type": "RollingUpdate"}}
     changed = json.loads(json.dumps(live))
     changed["template"]["spec"]["containers"][0]["image"] = "hotfix:1"
-    history = after(History(), PLAIN, Live(written(), spec=changed), NOTHING, 0.0, RULES)
+    history = after(WriteHistory(), PLAIN, LiveState(written(), spec=changed), NOTHING, 0.0, RULES)
     assert (history.changed, history.compared) == ("spec.template.spec.containers[0].image", 7)
-    assert after(history, PLAIN, Live(written()), NOTHING, 0.0, RULES).changed == history.changed
-    assert after(history, PLAIN, Live(written(), spec=live), NOTHING, 0.0, RULES).changed == ""
-    assert after(history, PLAIN, Live(written(manifest="x"), spec=changed), NOTHING, 0.0, RULES).changed == ""
+    assert after(history, PLAIN, LiveState(written()), NOTHING, 0.0, RULES).changed == history.changed
+    assert after(history, PLAIN, LiveState(written(), spec=live), NOTHING, 0.0, RULES).changed == ""
+    assert after(history, PLAIN, LiveState(written(manifest="x"), spec=changed), NOTHING, 0.0, RULES).changed == ""
 
 
 def test_what_is_written() -> None:
     """Marks on the object's own metadata, that cluster's replicas, and nothing of ours in the template."""
-    action = next_action(PLAIN, Live(looked=FOUND), History(), 0.0, RULES)
+    action = next_action(PLAIN, LiveState(looked=FOUND), WriteHistory(), 0.0, RULES)
     assert isinstance(action, Create)
     assert action.manifest["metadata"] == {
         "name": "web",
@@ -535,22 +607,22 @@ def test_what_is_written() -> None:
 @pytest.mark.parametrize(("number", "annotated"), [(1, False), (2, True), (0, True)])
 def test_the_template_of_the_part_is_written(number: int, annotated: bool) -> None:
     wanted = replace(EARLIER, part=replace(PART, template_generation=number))
-    there = Live(workload(version=OLDER), {CONFIG: config()}, looked=FOUND)
-    action = next_action(wanted, there, History(), 0.0, RULES)
+    there = LiveState(workload(version=OLDER), {CONFIG: config()}, looked=FOUND)
+    action = next_action(wanted, there, WriteHistory(), 0.0, RULES)
     assert isinstance(action, Apply)
     assert ("turn" in action.manifest["metadata"]["annotations"]) == annotated
 
 
 def test_a_change_bears_the_uid_that_was_seen() -> None:
-    action = next_action(PLAIN, Live(workload(version=OLDER), looked=FOUND), History(), 0.0, RULES)
+    action = next_action(PLAIN, LiveState(workload(version=OLDER), looked=FOUND), WriteHistory(), 0.0, RULES)
     assert isinstance(action, Apply)
     assert (action.manifest["metadata"]["uid"], action.resource_version) == ("u1", "100")
 
 
 def test_highest_counts_only_our_own_object() -> None:
-    foreign = Live(workload(NOT_OURS, NEWER))
-    assert after(History(), PLAIN, foreign, NOTHING, 0.0, RULES).highest == NO_GENERATION
-    assert after(History(), PLAIN, Live(workload(version=NEWER)), NOTHING, 0.0, RULES).highest == NEWER
+    foreign = LiveState(workload(NOT_OURS, NEWER))
+    assert after(WriteHistory(), PLAIN, foreign, NOTHING, 0.0, RULES).highest == NO_GENERATION
+    assert after(WriteHistory(), PLAIN, LiveState(workload(version=NEWER)), NOTHING, 0.0, RULES).highest == NEWER
 
 
 def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
@@ -558,15 +630,15 @@ def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
     over, suspended = (StatusDetails(job=JobEnd(condition, 4)) for condition in ("Complete", "Suspended"))
     said = WorkloadObserved("shop", "web", "own-1", 1, 1, V, "Present", "a text", 2, 0, 0, 0, 0, details=over)
     wanted, rules = PLAIN, RULES
-    first = next_action(wanted, Live(), seeded(said, 0.0, RULES), 0.0, rules)
+    first = next_action(wanted, LiveState(), seeded(said, 0.0, RULES), 0.0, rules)
     assert isinstance(first, Report)
-    ended = observed(wanted.target, None, Outcome(V, first.state, first.message, job=first.job))
-    assert next_action(wanted, Live(), seeded(ended, 0.0, RULES), 0.0, rules) == first
+    ended = observed(wanted.target, None, AttemptOutcome(V, first.state, first.message, job=first.job))
+    assert next_action(wanted, LiveState(), seeded(ended, 0.0, RULES), 0.0, rules) == first
     assert (first.state, first.message) == ("Ended", f"Complete: 4 succeeded{NOT_RUN_AGAIN}")
     goes_on = seeded(replace(said, details=suspended), 0.0, RULES)
-    assert not isinstance(next_action(wanted, Live(), goes_on, 0.0, rules), Report)
-    removed = after(seeded(said, 0.0, RULES), REMOVING, Live(), Report("Absent", ""), 0.0, rules)
-    assert not isinstance(next_action(wanted, Live(), removed, 0.0, rules), Report)
+    assert not isinstance(next_action(wanted, LiveState(), goes_on, 0.0, rules), Report)
+    removed = after(seeded(said, 0.0, RULES), REMOVING, LiveState(), Report("Absent", ""), 0.0, rules)
+    assert not isinstance(next_action(wanted, LiveState(), removed, 0.0, rules), Report)
 
 
 @pytest.mark.parametrize(
@@ -581,11 +653,11 @@ def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
 def test_what_keeps_an_object_that_is_deleted_is_named(finalizers: tuple[str, ...], says: str) -> None:
     going = replace(DELETING, finalizers=finalizers)
     for wanted, live, what in (
-        (PLAIN, Live(workload(going)), "the object"),
-        (REMOVING, Live(workload(going)), "the object"),
-        (REMOVING, Live(None, {CONFIG: config(going)}), str(CONFIG)),
+        (PLAIN, LiveState(workload(going)), "the object"),
+        (REMOVING, LiveState(workload(going)), "the object"),
+        (REMOVING, LiveState(None, {CONFIG: config(going)}), str(CONFIG)),
     ):
-        action = next_action(wanted, live, History(), 10.0, RULES)
+        action = next_action(wanted, live, WriteHistory(), 10.0, RULES)
         assert isinstance(action, Hold)
         assert action.reason.startswith(what)
         assert action.reason.endswith(says)

@@ -22,21 +22,21 @@ from propagator.core.actions import (
     Look,
     Nothing,
     PatchReplicas,
+    PropagationRules,
     Report,
-    Rules,
     Write,
     is_ours,
 )
-from propagator.core.desired import Target, Wanted
-from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference, version_from
+from propagator.core.desired import PartTarget, WantedState
+from propagator.core.live import DependencyReference, LiveDependency, LiveState, LiveWorkload, ObjectMarks, version_from
 from propagator.core.manifests import dependency_declaration, manifest_digest
-from propagator.core.reconcile import History, after, next_action
+from propagator.core.reconcile import WriteHistory, after, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 
-RULES = Rules("f1")
-TARGET = Target("own-1", "shop", "web")
-CONFIG = Reference("ConfigMap", "web-config")
+RULES = PropagationRules("f1")
+TARGET = PartTarget("own-1", "shop", "web")
+CONFIG = DependencyReference("ConfigMap", "web-config")
 MANIFEST = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": []}}}}
 
 
@@ -48,7 +48,7 @@ class NotAsSeen(Exception):
     """409."""
 
 
-def wanted_of(version: int, replicas: int, removing: bool, with_config: bool) -> Wanted:
+def wanted_of(version: int, replicas: int, removing: bool, with_config: bool) -> WantedState:
     """The placement of this version; the workload's generation rises with it."""
     manifest = {"kind": "ConfigMap", "metadata": {"name": "web-config"}, "data": {"version": str(version)}}
     config = DependencyDeclared("ConfigMap", "shop", "web-config", "shop/web", version, json.dumps(manifest).encode())
@@ -67,7 +67,7 @@ def wanted_of(version: int, replicas: int, removing: bool, with_config: bool) ->
         deleting=False,
     )
     part = Part("own-1", Generation(1, version), 0 if removing else replicas, 0, replicas, removing)
-    return Wanted(TARGET, part, declaration, (config,) if with_config else (), "")
+    return WantedState(TARGET, part, declaration, (config,) if with_config else (), "")
 
 
 @dataclass
@@ -82,10 +82,10 @@ class Member:
         self.counter += 1
         return str(self.counter)
 
-    def live(self) -> Live:
-        return Live(self.workload, {} if self.config is None else {CONFIG: self.config})
+    def live(self) -> LiveState:
+        return LiveState(self.workload, {} if self.config is None else {CONFIG: self.config})
 
-    def carry_out(self, action: Write, wanted: Wanted) -> None:
+    def carry_out(self, action: Write, wanted: WantedState) -> None:
         """Checks the preconditions as a server does, and what must never happen as we do."""
         match action:
             case Create(manifest):
@@ -121,7 +121,7 @@ class Member:
             case EnsureNamespace():
                 raise Refuted("the namespace exists")
 
-    def _apply_config(self, manifest: dict[str, Any], resource_version: str, wanted: Wanted) -> None:
+    def _apply_config(self, manifest: dict[str, Any], resource_version: str, wanted: WantedState) -> None:
         declared = dependency_declaration(wanted.dependencies[0])
         uid = self.next()
         if resource_version:
@@ -132,13 +132,13 @@ class Member:
             uid = found.marks.uid
         elif self.config is not None:
             raise NotAsSeen
-        self.config = LiveDependency(Marks(uid, self.next(), "f1", "web", False), declared)
+        self.config = LiveDependency(ObjectMarks(uid, self.next(), "f1", "web", False), declared)
 
     def _made(self, manifest: dict[str, Any], uid: str) -> LiveWorkload:
         version = version_from(manifest["metadata"]["annotations"]["spillway.io/placement"])
         replicas = manifest["spec"]["replicas"]
         marks, digest = (
-            Marks(uid, self.next(), "f1", "web", False),
+            ObjectMarks(uid, self.next(), "f1", "web", False),
             manifest["metadata"]["annotations"]["spillway.io/manifest"],
         )
         return LiveWorkload(marks, version, replicas, 0, 0, 0, 0, manifest=digest)
@@ -153,14 +153,14 @@ class Member:
             raise NotAsSeen
         return found
 
-    def _check_ours(self, marks: Marks) -> None:
+    def _check_ours(self, marks: ObjectMarks) -> None:
         if not is_ours(marks, TARGET, "f1"):
             raise Refuted(f"an object of {marks.fleet or 'nobody'} was touched")
 
     # ── Others ──
 
     def foreign(self, what: str, replicas: int) -> None:
-        nobodys = Marks(self.next(), self.next(), "", "", False)
+        nobodys = ObjectMarks(self.next(), self.next(), "", "", False)
         if self.workload is None:
             if what == "create":
                 self.workload = LiveWorkload(nobodys, NO_GENERATION, replicas, 0, 0, 0, 0)
@@ -187,10 +187,10 @@ class Actor:
     """One propagator. live None: it has to read before it acts again."""
 
     placement: int = 0
-    live: Live | None = None
-    history: History = field(default_factory=History)
+    live: LiveState | None = None
+    history: WriteHistory = field(default_factory=WriteHistory)
 
-    def act(self, member: Member, placements: list[Wanted], now: float) -> str:
+    def act(self, member: Member, placements: list[WantedState], now: float) -> str:
         """One step; returns what came of it."""
         if self.live is None:
             self.live = member.live()
@@ -258,7 +258,7 @@ def test_safe_at_each_step_and_right_in_the_end(steps: list[Any], removing: bool
     assert (member.workload, member.config) == before, "what is right was written again"
 
 
-def assert_right(member: Member, wanted: Wanted, results: list[str]) -> None:
+def assert_right(member: Member, wanted: WantedState, results: list[str]) -> None:
     """The placement is true, or what stands in its way is not ours and was left."""
     found, config = member.workload, member.config
     foreign = found is not None and not is_ours(found.marks, TARGET, "f1")

@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from propagator.cluster.member import Member
-from propagator.cluster.namespaces import Namespaces
-from propagator.core.desired import Target
-from propagator.core.live import Reference
+from propagator.cluster.member import MemberCluster
+from propagator.cluster.namespaces import ClusterNamespaces
+from propagator.core.desired import PartTarget
+from propagator.core.live import DependencyReference
 from propagator.settings import PropagatorSettings
 from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from spillway.clusters.api import CONFIG_MAPS, ClusterApi, ClusterApiSettings, ClusterUnreachable, Response
 
 pytestmark = pytest.mark.looptime
-WEB = Target("own-1", "default", "web")
+WEB = PartTarget("own-1", "default", "web")
 SETTINGS = PropagatorSettings(references_at_once=8, references_max=20)
 
 
@@ -54,17 +54,17 @@ class SlowTransport(SimTransport):
 
 
 @asynccontextmanager
-async def open_member() -> AsyncIterator[tuple[SlowTransport, Member]]:
+async def open_member() -> AsyncIterator[tuple[SlowTransport, MemberCluster]]:
     async with SimCluster("own-1") as cluster:
         transport, clock = SlowTransport(cluster), asyncio.get_running_loop().time
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c-03", "namespace": "default"}}
         await ClusterApi(SimTransport(cluster), "own-1", ClusterApiSettings()).create(CONFIG_MAPS, manifest)
         api = ClusterApi(transport, "own-1", ClusterApiSettings())
-        yield transport, Member(api, "f1", clock, lambda: None, Namespaces(clock, 1.0), SETTINGS)
+        yield transport, MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), SETTINGS)
 
 
-def configs(count: int) -> list[Reference]:
-    return [Reference("ConfigMap", f"c-{number:02}") for number in range(count)]
+def configs(count: int) -> list[DependencyReference]:
+    return [DependencyReference("ConfigMap", f"c-{number:02}") for number in range(count)]
 
 
 async def test_a_few_of_many_are_looked_for_at_one_time() -> None:
@@ -87,7 +87,7 @@ async def test_a_few_of_many_that_go_along_are_read_at_one_time() -> None:
     async with open_member() as (transport, member):
         live = await member.read(WEB, configs(30))
         assert (transport.most, transport.asked) == (8, ["web", *(one.name for one in configs(30))])
-        assert list(live.dependencies) == [Reference("ConfigMap", "c-03")]
+        assert list(live.dependencies) == [DependencyReference("ConfigMap", "c-03")]
 
 
 async def test_what_is_beyond_the_bound_is_taken_as_there_and_told_once() -> None:

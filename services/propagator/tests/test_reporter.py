@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from propagator.core.desired import Desired, Target
+from propagator.core.desired import DesiredState, PartTarget
 from propagator.log.reporter import Reporter
 from propagator.settings import PropagatorSettings
 from spillway.addresses import WORKLOAD_STATUS, Tombstone, status_address
@@ -19,7 +19,7 @@ from spillway.dead_letters import outgoing
 from spillway.events import STATE_ORPHANED, STATE_PRESENT, StatusDetails, WorkloadObserved
 from spillway.model import Generation
 
-OWN = Target("own-1", "shop", "web")
+OWN = PartTarget("own-1", "shop", "web")
 OURS, THEIRS = 7, 6
 GONE = Tombstone(status_address("shop", "web", "own-1"))
 KEY = GONE.address.key
@@ -39,7 +39,7 @@ class OneTarget:
     """One key of the log, who reads it at once, and a bus on which others come before us or behind us."""
 
     def __init__(self) -> None:
-        self.desired = Desired()
+        self.desired = DesiredState()
         self.shown: WorkloadObserved | None = None
         self.log: list[Said] = []
         self.happens: dict[str, list[Said]] = {}

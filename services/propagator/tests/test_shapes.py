@@ -11,7 +11,7 @@ import pytest
 
 from propagator.settings import PropagatorSettings
 from sim.settings import Faults, SidecarSpec
-from spillway.addresses import CLUSTERS, Address, Tombstone, shape_address
+from spillway.addresses import CLUSTERS, RecordAddress, Tombstone, shape_address
 from spillway.clusters.api import SECRETS, Response
 from spillway.events import (
     SHAPE_ADMITTED,
@@ -275,7 +275,7 @@ async def test_what_nobody_declares_and_what_left_is_forgotten(fleet: Any) -> No
     await asyncio.sleep(5)
     await fleet.planner.publish(asked("own-1", "own-2"))
     await asyncio.sleep(5)
-    await fleet.planner.publish(Tombstone(Address(CLUSTERS, "own-2", "own-2")))
+    await fleet.planner.publish(Tombstone(RecordAddress(CLUSTERS, "own-2", "own-2")))
     await asyncio.sleep(5)
     forgotten = [record.key for record in fleet.said_of_shapes if record.event is None]
     assert forgotten == [f"{DIGEST}/own-2"]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from propagator.cluster.attempts import Attempts
-from propagator.cluster.mirror import Mirror, Owner
-from propagator.core.desired import Target
+from propagator.cluster.mirror import DependencyOwner, ObjectMirror
+from propagator.core.desired import PartTarget
 from propagator.core.kinds import DEPLOYMENT, STATEFULSET
-from propagator.core.live import LiveDependency, LiveWorkload, Marks, Reference
+from propagator.core.live import DependencyReference, LiveDependency, LiveWorkload, ObjectMarks
 from propagator.core.manifests import workload_label
 from propagator.settings import PropagatorSettings
 from spillway.clusters.api import ClusterUnreachable
@@ -19,11 +19,11 @@ from spillway.model import Generation
 from spillway.running.work_queue import WorkQueue
 
 pytestmark = pytest.mark.looptime
-A, B = Target("own-1", "shop", "a"), Target("own-1", "shop", "b")
+A, B = PartTarget("own-1", "shop", "a"), PartTarget("own-1", "shop", "b")
 
 
 async def test_a_target_waits_once_and_is_never_worked_on_twice_at_a_time() -> None:
-    queue = WorkQueue[Target]()
+    queue = WorkQueue[PartTarget]()
     for target in (A, B, A, A):
         queue.add(target)
     assert [await queue.take(), await queue.take()] == [A, B]
@@ -35,7 +35,7 @@ async def test_a_target_waits_once_and_is_never_worked_on_twice_at_a_time() -> N
 
 
 async def test_now_goes_before_a_delay() -> None:
-    queue = WorkQueue[Target]()
+    queue = WorkQueue[PartTarget]()
     queue.add(A, 60)
     queue.add(B, 5)
     queue.add(A)
@@ -46,7 +46,7 @@ async def test_now_goes_before_a_delay() -> None:
 
 
 async def test_a_higher_rank_is_taken_before_all_that_waits_and_stays_so_while_it_is_worked_on() -> None:
-    queue = WorkQueue[Target]()
+    queue = WorkQueue[PartTarget]()
     for target in (A, B):
         queue.add(target)
     queue.add(B, rank=1)
@@ -88,8 +88,8 @@ async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_mean
         task.cancel()
 
 
-def marks(uid: str, version: str, workload: str = "a") -> Marks:
-    return Marks(uid, version, "f1", workload, False)
+def marks(uid: str, version: str, workload: str = "a") -> ObjectMarks:
+    return ObjectMarks(uid, version, "f1", workload, False)
 
 
 def live(uid: str, version: str) -> LiveWorkload:
@@ -100,14 +100,14 @@ def deployment(uid: str, version: str) -> Deployment:
     return Deployment(AnnotatedMeta("a", "shop", uid, version, labels={"spillway.io/fleet": "f1"}))
 
 
-def shown(mirror: Mirror) -> LiveWorkload:
+def shown(mirror: ObjectMirror) -> LiveWorkload:
     found = mirror.workload(A, DEPLOYMENT)
     assert found is not None
     return found
 
 
 async def test_an_answer_is_not_undone_by_a_watch_that_is_behind() -> None:
-    mirror = Mirror("own-1")
+    mirror = ObjectMirror("own-1")
     mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
     mirror.upsert_workload(deployment("u", "10"))
     assert shown(mirror).marks.resource_version == "20"
@@ -117,7 +117,7 @@ async def test_an_answer_is_not_undone_by_a_watch_that_is_behind() -> None:
 
 
 async def test_the_end_of_an_older_object_does_not_end_the_newer() -> None:
-    mirror = Mirror("own-1")
+    mirror = ObjectMirror("own-1")
     mirror.put_workload(A, DEPLOYMENT, live("new", "20"))
     mirror.remove_workload(deployment("old", "10"))
     assert A in mirror.workloads
@@ -126,7 +126,7 @@ async def test_the_end_of_an_older_object_does_not_end_the_newer() -> None:
 
 
 async def test_objects_of_several_kinds_may_have_one_name() -> None:
-    mirror = Mirror("own-1")
+    mirror = ObjectMirror("own-1")
     other = replace(live("s", "40"), kind=STATEFULSET, version=Generation(1, 2))
     mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
     mirror.put_workload(A, STATEFULSET, other)
@@ -139,33 +139,37 @@ async def test_objects_of_several_kinds_may_have_one_name() -> None:
 
 
 async def test_what_no_placement_lists_is_found_by_its_label_or_the_object_that_bears_it() -> None:
-    mirror, long = Mirror("own-1"), Target("own-1", "shop", "a" * 70)
-    owners = [Owner("shop", "a"), Owner("shop", workload_label(long.name)), Owner("shop", "")]
-    assert mirror.unlisted(owners) == {A, Target("own-1", "shop", workload_label(long.name))}
+    mirror, long = ObjectMirror("own-1"), PartTarget("own-1", "shop", "a" * 70)
+    owners = [
+        DependencyOwner("shop", "a"),
+        DependencyOwner("shop", workload_label(long.name)),
+        DependencyOwner("shop", ""),
+    ]
+    assert mirror.unlisted(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
     mirror.put_workload(long, DEPLOYMENT, live("u", "20"))
     assert mirror.unlisted(owners) == {A, long}
     mirror.put_workload(long, DEPLOYMENT, None)
-    assert mirror.unlisted(owners) == {A, Target("own-1", "shop", workload_label(long.name))}
+    assert mirror.unlisted(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
 
 
 async def test_a_look_for_a_label_hashes_the_name_of_no_workload(calls_of: Any) -> None:
     """A member may have as many labels of full length as it likes, each whatever it likes."""
-    mirror = Mirror("own-1")
+    mirror = ObjectMirror("own-1")
     names = [f"{number:070}" for number in range(50)]
     for name in names:
-        mirror.put_workload(Target("own-1", "shop", name), DEPLOYMENT, live("u", "20"))
-    strangers = [Owner("shop", f"x{number:062}") for number in range(50)]
-    owners = [*strangers, *(Owner("shop", workload_label(name)) for name in names)]
+        mirror.put_workload(PartTarget("own-1", "shop", name), DEPLOYMENT, live("u", "20"))
+    strangers = [DependencyOwner("shop", f"x{number:062}") for number in range(50)]
+    owners = [*strangers, *(DependencyOwner("shop", workload_label(name)) for name in names)]
     with calls_of(workload_label) as labelled:
         found = mirror.unlisted(owners)
     assert not labelled
-    assert found == {Target("own-1", "shop", name) for name in (*names, *(one.label for one in strangers))}
+    assert found == {PartTarget("own-1", "shop", name) for name in (*names, *(one.label for one in strangers))}
 
 
 async def test_of_two_names_that_have_one_label_the_one_that_was_there_first_has_it_until_it_goes() -> None:
-    mirror, long = Mirror("own-1"), Target("own-1", "shop", "a" * 70)
-    short = Target("own-1", "shop", workload_label(long.name))
-    owners = [Owner("shop", short.name)]
+    mirror, long = ObjectMirror("own-1"), PartTarget("own-1", "shop", "a" * 70)
+    short = PartTarget("own-1", "shop", workload_label(long.name))
+    owners = [DependencyOwner("shop", short.name)]
     for target in (long, short):
         mirror.put_workload(target, DEPLOYMENT, live("u", "20"))
         mirror.put_workload(target, STATEFULSET, replace(live("s", "40"), kind=STATEFULSET))
@@ -177,8 +181,8 @@ async def test_of_two_names_that_have_one_label_the_one_that_was_there_first_has
 
 
 async def test_dependencies_are_found_by_their_owner() -> None:
-    mirror = Mirror("own-1")
-    reference = Reference("ConfigMap", "c")
+    mirror = ObjectMirror("own-1")
+    reference = DependencyReference("ConfigMap", "c")
     mirror.put_dependency("shop", reference, LiveDependency(marks("u", "1"), (1, "x")))
     assert mirror.live(A, DEPLOYMENT).dependencies.keys() == {reference}
     assert mirror.live(B, DEPLOYMENT).dependencies == {}
@@ -186,7 +190,7 @@ async def test_dependencies_are_found_by_their_owner() -> None:
     mirror.put_dependency("shop", reference, moved)
     assert mirror.live(A, DEPLOYMENT).dependencies == {}
     assert mirror.live(B, DEPLOYMENT).dependencies == {reference: moved}
-    assert mirror.list_dependencies("ConfigMap", []) == {Owner("shop", "b")}
+    assert mirror.list_dependencies("ConfigMap", []) == {DependencyOwner("shop", "b")}
     assert mirror.live(B, DEPLOYMENT).dependencies == {}
     listed = AnyObject(AnnotatedMeta("c", "shop", "u", "3", labels={"spillway.io/workload": "a"}))
-    assert mirror.list_dependencies("Service", [listed]) == {Owner("shop", "a")}
+    assert mirror.list_dependencies("Service", [listed]) == {DependencyOwner("shop", "a")}

@@ -5,18 +5,24 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from propagator.core.actions import Rules
-from propagator.core.desired import Target
-from propagator.core.live import LiveWorkload, Marks, Reference, workload_from_manifest, workload_from_struct
-from propagator.core.reconcile import NOT_RUN_AGAIN, History, seeded
-from propagator.core.status import BESIDE_MAX, Outcome, held_back, is_news, observed, with_beside, with_change
+from propagator.core.actions import PropagationRules
+from propagator.core.desired import PartTarget
+from propagator.core.live import (
+    DependencyReference,
+    LiveWorkload,
+    ObjectMarks,
+    workload_from_manifest,
+    workload_from_struct,
+)
+from propagator.core.reconcile import NOT_RUN_AGAIN, WriteHistory, seeded
+from propagator.core.status import BESIDE_MAX, AttemptOutcome, held_back, is_news, observed, with_beside, with_change
 from spillway.events import STATE_ENDED, STATE_PRESENT, STATE_REFUSED, JobEnd, StatusDetails, WorkloadObserved
 from spillway.kubernetes.objects import Deployment
 from spillway.model import Generation
 
-TARGET = Target("own-1", "shop", "web")
+TARGET = PartTarget("own-1", "shop", "web")
 V1, V2 = Generation(1, 1), Generation(1, 2)
-FOUND = LiveWorkload(Marks("u", "1", "f1", "web", False), V1, 5, 4, 3, 2, 1)
+FOUND = LiveWorkload(ObjectMarks("u", "1", "f1", "web", False), V1, 5, 4, 3, 2, 1)
 
 
 def said(
@@ -35,15 +41,15 @@ def test_an_object_is_present_at_the_version_that_it_bears() -> None:
 
 
 def test_what_failed_is_said_at_the_version_that_was_tried() -> None:
-    refused = Outcome(V2, "Refused", "quota")
+    refused = AttemptOutcome(V2, "Refused", "quota")
     assert observed(TARGET, None, refused) == said(V2, "Refused", "quota", 0, 0, 0, 0, 0)
     with_object = said(V2, "Refused", "quota", 5, 4, 3, 2, 1, kind="Deployment")
     assert observed(TARGET, FOUND, refused) == replace(with_object, found_version=V1)
 
 
 def test_what_is_absent_has_no_replicas() -> None:
-    assert observed(TARGET, FOUND, Outcome(V2, "Absent", "")) == said(V2, "Absent", "", *NONE, kind="Deployment")
-    assert observed(TARGET, None, Outcome(V2, "Absent", ""), "Job") == said(V2, "Absent", "", *NONE, kind="Job")
+    assert observed(TARGET, FOUND, AttemptOutcome(V2, "Absent", "")) == said(V2, "Absent", "", *NONE, kind="Deployment")
+    assert observed(TARGET, None, AttemptOutcome(V2, "Absent", ""), "Job") == said(V2, "Absent", "", *NONE, kind="Job")
 
 
 def test_numbering_is_no_news() -> None:
@@ -54,7 +60,7 @@ def test_numbering_is_no_news() -> None:
     assert is_news(replace(current, ready=3), replace(current, epoch=9, sequence=9))
 
 
-REFUSED = Outcome(V2, "Refused", "quota")
+REFUSED = AttemptOutcome(V2, "Refused", "quota")
 NOT_THERE = said(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0, hold="why")
 NONE, FIVE = (0, 0, 0, 0, 0), (5, 5, 5, 5, 5)
 HELD = {
@@ -94,9 +100,9 @@ def test_a_hold_is_said_in_the_message_and_its_details_alone(
 @pytest.mark.parametrize("state", [STATE_PRESENT, STATE_ENDED])
 def test_a_new_owner_knows_a_job_that_ended_though_it_is_on_hold(state: str) -> None:
     """Else somebody's deletion of the object would run the Job anew."""
-    outcome = Outcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE)
+    outcome = AttemptOutcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE)
     ended = observed(TARGET, JOB, None) if state == STATE_PRESENT else observed(TARGET, None, outcome)
-    rules = Rules("f1")
+    rules = PropagationRules("f1")
     assert ended is not None
     assert seeded(held_back(ended, None, TARGET, "why"), 0.0, rules) == seeded(ended, 0.0, rules)
     assert seeded(ended, 0.0, rules).ended == FIVE_DONE
@@ -114,7 +120,7 @@ SUCCESSIONS = {
     "on hold, too": held_back(with_change(observed(TARGET, JOB, None), IMAGE), None, TARGET, "why"),
     "what failed": held_back(observed(TARGET, FOUND, REFUSED), None, TARGET, "why"),
     "a Job that is gone": observed(
-        TARGET, None, Outcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE), "Job"
+        TARGET, None, AttemptOutcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE), "Job"
     ),
 }
 
@@ -125,13 +131,15 @@ def test_a_new_owner_goes_by_the_details_as_one_of_before_went_by_the_words(stat
     assert seeded(status, 0.0, RULES) == seeded(replace(status, details=None), 0.0, RULES)
 
 
-RULES = Rules("f1")
+RULES = PropagationRules("f1")
 
 
 def test_words_that_others_wrote_are_no_details() -> None:
-    words = Outcome(V1, STATE_REFUSED, f"changed in the cluster: {IMAGE}, which stays; on hold: Complete: 5 succeeded")
+    words = AttemptOutcome(
+        V1, STATE_REFUSED, f"changed in the cluster: {IMAGE}, which stays; on hold: Complete: 5 succeeded"
+    )
     status = observed(TARGET, FOUND, words)
-    assert seeded(status, 0.0, RULES) == History(version=V1, highest=V1)
+    assert seeded(status, 0.0, RULES) == WriteHistory(version=V1, highest=V1)
 
 
 @pytest.mark.parametrize(("observed", "updated"), [(6, 0), (7, 4)], ids=["not seen yet", "seen"])
@@ -150,7 +158,7 @@ def test_nothing_is_updated_before_the_controller_has_seen_the_object(observed: 
 
 
 def test_no_more_objects_are_named_beside_one_than_a_bound() -> None:
-    many = [Reference("ConfigMap", f"c{number:03}") for number in reversed(range(BESIDE_MAX + 1))]
+    many = [DependencyReference("ConfigMap", f"c{number:03}") for number in reversed(range(BESIDE_MAX + 1))]
     shown = with_beside(observed(TARGET, FOUND, None), many)
     assert shown is not None
     assert [one.name for one in shown.beside] == [f"c{number:03}" for number in range(BESIDE_MAX)]

@@ -15,22 +15,22 @@ from propagator.core.actions import (
     Nothing,
     PatchDependencyMarks,
     PatchMarks,
+    PropagationRules,
     ReadAfresh,
     Report,
-    Rules,
 )
-from propagator.core.desired import Target, Wanted
-from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference, version_from
+from propagator.core.desired import PartTarget, WantedState
+from propagator.core.live import DependencyReference, LiveDependency, LiveState, LiveWorkload, ObjectMarks, version_from
 from propagator.core.manifests import dependency_declaration
-from propagator.core.reconcile import History, after, next_action
+from propagator.core.reconcile import WriteHistory, after, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.kubernetes.live_objects import declared_form, first_difference, with_spec_taken_over
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 
-RULES = Rules("f1")
+RULES = PropagationRules("f1")
 V, OLDER, NEWER = Generation(5, 2), Generation(5, 1), Generation(6, 0)
-TARGET = Target("own-1", "shop", "web")
-CONFIG = Reference("ConfigMap", "conf")
+TARGET = PartTarget("own-1", "shop", "web")
+CONFIG = DependencyReference("ConfigMap", "conf")
 SPEC = {"selector": {"matchLabels": {"app": "web"}}, "template": {"spec": {"containers": [{"name": "a"}]}}}
 CONFIG_DECLARED = DependencyDeclared(
     "ConfigMap", "shop", "conf", "shop/web", 3, json.dumps({"kind": "ConfigMap", "metadata": {"name": "conf"}}).encode()
@@ -50,21 +50,21 @@ DECLARED = WorkloadDeclared(
     deleting=False,
 )
 ADOPTING = Part("own-1", V, 4, 0, 0, False, adopting=True, found_uid="u1", found_fleet="")
-ADOPT = Wanted(TARGET, ADOPTING, DECLARED, (CONFIG_DECLARED,), "")
+ADOPT = WantedState(TARGET, ADOPTING, DECLARED, (CONFIG_DECLARED,), "")
 RECOVER = replace(ADOPT, part=replace(ADOPTING, found_fleet="f0"))
 DISOWN = replace(ADOPT, part=Part("own-1", V, 0, 0, 0, False, disowning=True), declaration=None)
-NOBODYS = Marks("u1", "100", "", "", False)
-OURS = Marks("u1", "100", "f1", "web", False)
-FORMER = Marks("u1", "100", "f0", "web", False)
-FOREIGN = Marks("u1", "100", "f9", "web", False)
+NOBODYS = ObjectMarks("u1", "100", "", "", False)
+OURS = ObjectMarks("u1", "100", "f1", "web", False)
+FORMER = ObjectMarks("u1", "100", "f0", "web", False)
+FOREIGN = ObjectMarks("u1", "100", "f9", "web", False)
 
 
-def live(marks: Marks | None, version: Generation = NO_GENERATION, replicas: int = 4, **more: Any) -> Live:
+def live(marks: ObjectMarks | None, version: Generation = NO_GENERATION, replicas: int = 4, **more: Any) -> LiveState:
     found = None if marks is None else LiveWorkload(marks, version, replicas, 0, 0, 0, 0)
-    return Live(**{"workload": found, "read": True, "spec": SPEC} | more)
+    return LiveState(**{"workload": found, "read": True, "spec": SPEC} | more)
 
 
-def config(marks: Marks, declaration: tuple[int, str] = (-1, "")) -> dict[Reference, LiveDependency]:
+def config(marks: ObjectMarks, declaration: tuple[int, str] = (-1, "")) -> dict[DependencyReference, LiveDependency]:
     return {CONFIG: LiveDependency(marks, declaration)}
 
 
@@ -72,7 +72,7 @@ MARKED, MARKED_CONFIG, UNMARKED, UNMARKED_CONFIG = "mark", "mark dependency", "u
 HOLD, READ = "hold", "read"
 RIGHT_CONFIG = config(OURS, dependency_declaration(CONFIG_DECLARED))
 
-ROWS: dict[str, tuple[Wanted, Live, Any]] = {
+ROWS: dict[str, tuple[WantedState, LiveState, Any]] = {
     "adopting, declaration not read": (replace(ADOPT, lacking="the declaration"), live(NOBODYS), HOLD),
     "adopting, nothing by the watch": (ADOPT, live(None, read=False, spec=None), READ),
     "adopting, nothing there": (ADOPT, live(None, spec=None), ("Absent", "gone")),
@@ -116,8 +116,8 @@ ROWS: dict[str, tuple[Wanted, Live, Any]] = {
 
 
 @pytest.mark.parametrize(("wanted", "found", "expected"), ROWS.values(), ids=ROWS)
-def test_rows(wanted: Wanted, found: Live, expected: Any) -> None:
-    action = next_action(wanted, found, History(), 0.0, RULES)
+def test_rows(wanted: WantedState, found: LiveState, expected: Any) -> None:
+    action = next_action(wanted, found, WriteHistory(), 0.0, RULES)
     match action:
         case Report(state, message):
             assert state == expected[0]
@@ -157,8 +157,8 @@ class Member:
         self.counter += 1
         return str(self.counter)
 
-    def live(self) -> Live:
-        return Live(self.workload, {} if self.config is None else {CONFIG: self.config}, read=True, spec=self.spec)
+    def live(self) -> LiveState:
+        return LiveState(self.workload, {} if self.config is None else {CONFIG: self.config}, read=True, spec=self.spec)
 
     def carry_out(self, action: Action) -> bool:
         """False for a conflict. Anything but marks is a bug of ours."""
@@ -221,11 +221,11 @@ STEPS = ("act", "act", "act", "stale", "scale", "take", "replace", "roll", "dele
     ),
 )
 def test_nothing_but_marks_is_written_whatever_happens(
-    wanted: Wanted, marks: Marks, version: Generation, steps: list[str]
+    wanted: WantedState, marks: ObjectMarks, version: Generation, steps: list[str]
 ) -> None:
     """Adopting never emits a write that changes a spec, disowning never deletes, and what is another fleet's stays."""
     member = Member(LiveWorkload(marks, version, 4, 0, 0, 0, 0), LiveDependency(marks, (-1, "")))
-    history, seen = History(), member.live()
+    history, seen = WriteHistory(), member.live()
     for step in steps:
         if step not in ("act", "stale"):
             member.foreign(step)

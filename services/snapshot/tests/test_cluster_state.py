@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.core.cluster_state import Changes, ClusterState
+from snapshot.core.cluster_state import ClusterState, StateChanges
 from snapshot.core.workloads import read_version
 from snapshot.settings import SnapshotSettings
 from spillway.amounts import AMOUNT_MAX
@@ -47,7 +47,7 @@ def state() -> ClusterState:
     return ClusterState("f1", SnapshotSettings())
 
 
-def only_row(changes: Changes) -> Any:
+def only_row(changes: StateChanges) -> Any:
     (row,) = changes.rows
     return row
 

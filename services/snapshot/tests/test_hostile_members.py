@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from snapshot.collector import Collector, Surroundings
+from snapshot.collector import Collector, CollectorShared
 from snapshot.core.cluster_state import ClusterState
 from snapshot.core.log_book import LogBook
 from snapshot.core.pod_bounds import CONTAINERS_MAX, RESOURCES_MAX
 from snapshot.core.repelling import LONG, TERMS_OF_NODE_MAX, weight_of
 from snapshot.settings import SnapshotSettings
-from spillway.clusters.api import Upserted
+from spillway.clusters.api import ObjectUpserted
 from spillway.events import ClusterJoined
 from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICASETS
 from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import PodSelector, PodTerm, Requirement
-from spillway.running.cluster_turns import Turn
+from spillway.running.cluster_turns import ClusterTurn
 
 
 @pytest.fixture
@@ -123,26 +123,26 @@ def test_of_the_resources_of_pods_those_are_said_that_their_node_offers(
     assert state.take_changes().rows[0].requested == {**held, "example.com/gpu": 2}
 
 
-async def no_claim(turn: Turn) -> None:
+async def no_claim(turn: ClusterTurn) -> None:
     return
 
 
 class OneBatch:
-    def __init__(self, changes: tuple[Upserted, ...]) -> None:
+    def __init__(self, changes: tuple[ObjectUpserted, ...]) -> None:
         self._changes = changes
 
-    async def follow(self, kind: Any, label_selector: str) -> AsyncIterator[tuple[Upserted, ...]]:
+    async def follow(self, kind: Any, label_selector: str) -> AsyncIterator[tuple[ObjectUpserted, ...]]:
         yield self._changes
 
 
 async def test_others_have_their_turn_while_many_changes_of_one_answer_are_applied(objects: Any) -> None:
     bus, settings = LocalBus(LocalBroker(), "f1", "s1"), SnapshotSettings(list_step_objects=10)
     book = LogBook(), asyncio.Event(), asyncio.Semaphore(1)
-    around = Surroundings(bus, lambda joined: None, settings, no_claim, *book, lambda: 0)  # type: ignore[arg-type, return-value]
+    around = CollectorShared(bus, lambda joined: None, settings, no_claim, *book, lambda: 0)  # type: ignore[arg-type, return-value]
     joined = ClusterJoined("own-1", "", "", "own", "r", "z", (), ())
-    collector = Collector(Turn("own-1", None), joined, around)
+    collector = Collector(ClusterTurn("own-1", None), joined, around)
     collector._may_list.set()
-    api: Any = OneBatch(tuple(Upserted(objects.node(f"n{number}")) for number in range(100)))
+    api: Any = OneBatch(tuple(ObjectUpserted(objects.node(f"n{number}")) for number in range(100)))
     following = asyncio.create_task(collector._stream(api, NODES))
     turns = 0
     while not following.done():

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from snapshot.core.cluster_state import KINDS
-from snapshot.core.collection import Collection, Unwritten
+from snapshot.core.collection import Collection, UnwrittenRecord
 from snapshot.core.log_book import LogBook
 from snapshot.settings import SnapshotSettings
 from spillway.addresses import PODS as PODS_TOPIC
@@ -247,7 +247,7 @@ def test_pods_that_no_record_holds_are_counted_alone_until_the_key_goes(cluster:
     records = cluster.core.records(cluster.now, NEW_YEAR_MS)
     (said,) = (one for one in records if isinstance(one, PodsObserved))
     cluster.core.unacknowledged(records)
-    cluster.core.unwritable([Unwritten(said, "3000000 bytes", 900_000)], cluster.now)
+    cluster.core.unwritable([UnwrittenRecord(said, "3000000 bytes", 900_000)], cluster.now)
     (said,) = cluster.take()
     assert (said.pods, said.left_out) == ((), 3)
     cluster.core.follow(())

@@ -6,13 +6,13 @@ import pytest
 
 from snapshot.core import pending as pendings
 from snapshot.core.pending import Pending
-from snapshot.core.waiting_groups import Group
+from snapshot.core.waiting_groups import WaitingGroup
 from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 from spillway.model import Shape
 
-WAITING = {"a/b": Group("a/b", 2, "no room")}
+WAITING = {"a/b": WaitingGroup("a/b", 2, "no room")}
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def pending() -> Pending:
     return Pending("own-1", SnapshotSettings())
 
 
-def take(pending: Pending, now: float, groups: dict[str, Group] | None = None, epoch: int = 7) -> list[Any]:
+def take(pending: Pending, now: float, groups: dict[str, WaitingGroup] | None = None, epoch: int = 7) -> list[Any]:
     if groups is not None:
         pending.observed(groups)
     return list(pending.take(epoch, now))
@@ -34,10 +34,10 @@ def test_a_group_is_said_once(pending: Pending) -> None:
 
 def test_another_number_is_said_at_once_another_reason_later(pending: Pending) -> None:
     take(pending, 0.0, WAITING)
-    assert take(pending, 1.0, {"a/b": Group("a/b", 2, "other")}) == []
+    assert take(pending, 1.0, {"a/b": WaitingGroup("a/b", 2, "other")}) == []
     assert pending.next_due_at() == 10.0
     assert [event.reason for event in take(pending, 10.0)] == ["other"]
-    assert [event.pods for event in take(pending, 11.0, {"a/b": Group("a/b", 3, "more")})] == [3]
+    assert [event.pods for event in take(pending, 11.0, {"a/b": WaitingGroup("a/b", 3, "more")})] == [3]
 
 
 def test_a_group_that_no_longer_waits_is_said_and_later_forgotten(pending: Pending) -> None:
@@ -51,7 +51,7 @@ def test_a_group_that_no_longer_waits_is_said_and_later_forgotten(pending: Pendi
 
 def test_a_group_whose_shape_no_record_holds_is_said_without_until_none_waits(pending: Pending) -> None:
     shape = Shape("a", (("pods", 1),))
-    shaped = {"a/b": Group("a/b", 2, "no room", shape)}
+    shaped = {"a/b": WaitingGroup("a/b", 2, "no room", shape)}
     assert [event.shape for event in take(pending, 0.0, shaped)] == [shape]
     pending.unsure("a/b")
     pending.shorten("a/b")
@@ -86,7 +86,7 @@ def test_groups_that_come_and_go_leave_a_bounded_number_of_keys(
 ) -> None:
     """Each bare pod is a group, whose key stayed for an hour and was looked at in each turn of the loop."""
     monkeypatch.setattr(pendings, "SCHEDULED_KEPT_MAX", 2)
-    take(pending, 0.0, {f"a/{number}": Group("", 1, "no room") for number in range(5)})
+    take(pending, 0.0, {f"a/{number}": WaitingGroup("", 1, "no room") for number in range(5)})
     events = take(pending, 1.0, {})
     assert [event.group for event in events if isinstance(event, PodsScheduled)] == [f"a/{n}" for n in range(5)]
     assert events[5:] == [Tombstone(pending_address("own-1", f"a/{number}")) for number in range(3)]

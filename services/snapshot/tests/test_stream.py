@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.core import stream as streams
-from snapshot.core.cluster_state import Changes
-from snapshot.core.stream import Sign, Stream, TooManyAmounts, blocks_max, blocks_needed, hash_key, hash_of
+from snapshot.core.cluster_state import StateChanges
+from snapshot.core.stream import ClusterSign, Stream, TooManyAmounts, blocks_max, blocks_needed, hash_key, hash_of
 from snapshot.settings import SnapshotSettings
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 from spillway.wire import pack_columns, unpack_columns
 
-SIGN = Sign(5, NO_TROUBLE)
-NOTHING = Changes((), (), (), ())
+SIGN = ClusterSign(5, NO_TROUBLE)
+NOTHING = StateChanges((), (), (), ())
 
 
 def row(name: str, cpu: int = 4) -> NodeRow:
@@ -31,11 +31,11 @@ def facts(name: str, replicas: int = 1) -> WorkloadFacts:
     return WorkloadFacts("default", name, Generation(1, 1), name, replicas, True, 0, 0, 0, ())
 
 
-def rows(*names: str, cpu: int = 4) -> Changes:
+def rows(*names: str, cpu: int = 4) -> StateChanges:
     return replace(NOTHING, rows=tuple(row(name, cpu) for name in names))
 
 
-def begun(whole: Changes = NOTHING, settings: SnapshotSettings | None = None, blocks: int = 1) -> Stream:
+def begun(whole: StateChanges = NOTHING, settings: SnapshotSettings | None = None, blocks: int = 1) -> Stream:
     stream = Stream("own-1", 100, settings or SnapshotSettings(), pack_columns, blocks)
     stream.begin(whole)
     return stream
@@ -73,7 +73,7 @@ def test_what_is_true_of_the_cluster_as_a_whole_is_said_in_its_first_block_alone
 
 def test_before_it_begins_there_are_only_heartbeats() -> None:
     stream = Stream("own-1", 100, SnapshotSettings(), pack_columns)
-    beats = [stream.heartbeat(Sign(-1, Trouble(TroubleCode.UNREACHABLE, "silent"))) for _ in range(2)]
+    beats = [stream.heartbeat(ClusterSign(-1, Trouble(TroubleCode.UNREACHABLE, "silent"))) for _ in range(2)]
     assert [(beat.index, beat.sequence, beat.age_ms, beat.trouble) for beat in beats] == [
         (0, 1, -1, "silent"),
         (0, 2, -1, "silent"),
@@ -317,7 +317,7 @@ def test_changes_applied_to_the_whole_give_the_whole(new_reader: Any, blocks: in
     for full in fulls(stream):
         follower.apply(full)
     for upserted, removed, declared, forgotten, fate in steps:
-        changes = Changes(
+        changes = StateChanges(
             tuple(row(name, cpu) for name, cpu in upserted.items() if name not in removed),
             tuple(removed),
             tuple(facts(name, n) for name, n in declared.items() if name not in forgotten),

@@ -9,7 +9,7 @@ import pytest
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from snapshot.core import stream as streams
-from snapshot.core.collection import Collection, Unwritten
+from snapshot.core.collection import Collection, UnwrittenRecord
 from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import NAMESPACES, ClusterApi, ClusterApiSettings
 from spillway.events import CapacityReported
@@ -73,7 +73,7 @@ def test_more_blocks_are_made_where_that_helps(bytes_over: int, is_split: bool) 
     core = Collection("own-1", "f1", SnapshotSettings(), pack_columns)
     core.claimed(7, 0.0)
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
-    core.unwritable([Unwritten(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
+    core.unwritable([UnwrittenRecord(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
     assert (core.needs_claim, bool(core.sign(0.0).trouble.text)) == (is_split, not is_split)
 
 
@@ -82,7 +82,7 @@ def test_none_is_made_where_there_may_be_no_more(monkeypatch: pytest.MonkeyPatch
     core = Collection("own-1", "f1", SnapshotSettings(), pack_columns)
     core.claimed(7, 0.0)
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
-    core.unwritable([Unwritten(block, "CapacityReported own-1/0: why", 1)], 0.0)
+    core.unwritable([UnwrittenRecord(block, "CapacityReported own-1/0: why", 1)], 0.0)
     assert not core.needs_claim
     assert core.sign(0.0).trouble == (TroubleCode.UNWRITABLE, "capacity: unwritable: CapacityReported own-1/0: why")
 

@@ -15,7 +15,7 @@ from sim.manifests import deployment
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from sim.settings import Settings as SimSettings
-from spillway.addresses import LENDING, LENDING_RULES, Address, Tombstone
+from spillway.addresses import LENDING, LENDING_RULES, RecordAddress, Tombstone
 from spillway.bus import Record
 from spillway.clusters.api import ClusterApi, ClusterApiSettings, Response
 from spillway.events import PHASE_ACTIVE, BrakeReleased, BrakeSet, ClusterJoined, TurnTaken
@@ -229,7 +229,7 @@ class LendingFleet:
 
     async def withdraw(self) -> None:
         """As the descheduler does once everything is back."""
-        await self.bus.publish(Tombstone(Address(LENDING_RULES, OWN, OWN)))
+        await self.bus.publish(Tombstone(RecordAddress(LENDING_RULES, OWN, OWN)))
 
     async def ask(self, cluster: str, method: str, path: str, body: Any = None) -> Any:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.cluster.node_reader import Ending, ending_of
+from vk_bridge.cluster.node_reader import PodDeletion, ending_of
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 from vk_bridge.core.node.steps import (
-    At,
     CloseVirtual,
     CreateVirtual,
     DeleteVirtual,
@@ -25,11 +24,12 @@ from vk_bridge.core.node.steps import (
     ShowVirtual,
     Step,
     WaitUntil,
+    WriteTarget,
     bears_amendment,
     next_step,
     node_context,
 )
-from vk_bridge.core.pod.delete_collections import DeleteCollection, Listed, Sizes, of_owner, of_pool
+from vk_bridge.core.pod.delete_collections import CollectionBounds, DeleteCollection, ListedPod, of_owner, of_pool
 from vk_bridge.core.pod.steps import (
     CreateReal,
     DeletePool,
@@ -46,7 +46,7 @@ from vk_bridge.core.pod.steps import (
 
 IN_FLIGHT_SECONDS = 5.0
 GRACE_SECONDS = 3
-SIZES = Sizes(least=2, most=2)
+SIZES = CollectionBounds(least=2, most=2)
 NAMESPACE = "a"
 ORDINAL = "web-0"
 """A name that comes again; all others are drawn."""
@@ -190,7 +190,7 @@ class World:
 
     # ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def mark(self, at: At, state: str, loan: Generation | None, cause: str) -> bool:
+    def mark(self, at: WriteTarget, state: str, loan: Generation | None, cause: str) -> bool:
         node = self.node
         if not self.owner_up or node is None or (node.uid, node.resource_version) != (at.uid, at.resource_version):
             return False
@@ -207,7 +207,7 @@ class World:
         self.writes += 1
         self.virtual = virtual
 
-    def holds(self, at: At) -> bool:
+    def holds(self, at: WriteTarget) -> bool:
         found = self.virtual
         return (
             self.pool_up and found is not None and (found.uid, found.resource_version) == (at.uid, at.resource_version)
@@ -225,7 +225,7 @@ class Bridge:
         self.epoch = epoch
         self.sequence = 0
         self.sights = FirstObservations()
-        self.deleting: dict[str, Ending] = {}
+        self.deleting: dict[str, PodDeletion] = {}
         self.known: tuple[OwnerNode | None, VirtualNode | None] | None = None
         """The nodes as they were read, or answered to a write, last."""
         self.read_log = len(world.log)
@@ -251,7 +251,7 @@ class Bridge:
             (node, virtual), pool_read, owner_read = known, True, True
         yield None
         pool_pods, pool_read = tuple(world.pool_pods.values()), pool_read and world.pool_up
-        listed = {pod.uid: Listed(NAMESPACE, pod.ended, world.named(pod.uid) == ORDINAL) for pod in pool_pods}
+        listed = {pod.uid: ListedPod(NAMESPACE, pod.ended, world.named(pod.uid) == ORDINAL) for pod in pool_pods}
         names = {pod.uid: world.named(pod.uid) for pod in pool_pods}
         yield None
         found, owner_read = dict(world.real_pods), owner_read and world.owner_up
@@ -303,7 +303,7 @@ class Bridge:
                 self._carry_out(step)
 
     def _write_pods(
-        self, steps: Sequence[PodStep], listed: Mapping[str, Listed], names: Mapping[str, str], *, leaving: bool
+        self, steps: Sequence[PodStep], listed: Mapping[str, ListedPod], names: Mapping[str, str], *, leaving: bool
     ) -> Iterator[Written]:
         """As pod_writer.py: first what goes together, of the owner and then of the pool, and all else one by one."""
         settled, by_step = set[PodStep](), [writes(step) for step in steps]
@@ -335,7 +335,7 @@ class Bridge:
         settled.update(many.steps)
 
     def _delete_pool(
-        self, many: DeleteCollection, listed: Mapping[str, Listed], names: Mapping[str, str], settled: set[PodStep]
+        self, many: DeleteCollection, listed: Mapping[str, ListedPod], names: Mapping[str, str], settled: set[PodStep]
     ) -> Iterator[Written]:
         """The list as of the version that was read, then each by its name, whoever bears that by then."""
         world = self.world

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from sim.manifests import pod
 from vk_bridge.core.pod.admitted_sizes import (
+    AdmittedSizes,
     Refusals,
     RefusedLately,
-    Sizes,
     is_refused_by_its_node,
     left_for_pool,
     sizes_asked,
@@ -22,8 +22,8 @@ FREE = {"cpu": 8000, "memory": 1 << 30, "pods": 110}
 REFUSED: dict[str, Any] = {"phase": "Failed", "reason": "OutOfcpu", "message": "no"}
 
 
-def sizes(counted: int, admitted: int) -> Sizes:
-    return Sizes({"cpu": counted, "pods": 1}, {"cpu": admitted, "pods": 1})
+def sizes(counted: int, admitted: int) -> AdmittedSizes:
+    return AdmittedSizes({"cpu": counted, "pods": 1}, {"cpu": admitted, "pods": 1})
 
 
 def one(cpu: str, **status: Any) -> dict[str, Any]:
@@ -38,7 +38,9 @@ def one(cpu: str, **status: Any) -> dict[str, Any]:
         pytest.param([sizes(2000, 3000)], [], 7000, 110, id="a sidecar is added"),
         pytest.param([sizes(7000, 1000)], [], 8000, 110, id="smaller there: no more than is there is ever shown"),
         pytest.param([sizes(7000, 1000), sizes(1000, 2000)], [], 7000, 110, id="what one has less is no other's"),
-        pytest.param([Sizes({}, {"cpu": 3000, "pods": 1})], [], 5000, 109, id="its pool pod is gone, it is not"),
+        pytest.param(
+            [AdmittedSizes({}, {"cpu": 3000, "pods": 1})], [], 5000, 109, id="its pool pod is gone, it is not"
+        ),
         pytest.param([sizes(2000, 9000)], [], 1000, 110, id="more than there is"),
         pytest.param([sizes(2000, 20000)], [], 0, 110, id="far more than there is"),
         pytest.param([], [sizes(2000, 3000)], 5999, 110, id="two of these fit"),
@@ -48,7 +50,7 @@ def one(cpu: str, **status: Any) -> dict[str, Any]:
         pytest.param([], [sizes(2000, 3000), sizes(1000, 4000)], 2999, 110, id="the one that grew most counts"),
     ],
 )
-def test_what_is_offered(held: list[Sizes], refused: list[Sizes], cpu: int, pods: int) -> None:
+def test_what_is_offered(held: list[AdmittedSizes], refused: list[AdmittedSizes], cpu: int, pods: int) -> None:
     assert left_for_pool(FREE, held, refused) == {"cpu": cpu, "memory": 1 << 30, "pods": pods}
 
 
@@ -73,7 +75,7 @@ def test_what_pods_hold_and_what_they_asked_for() -> None:
     real, shown = one("3"), one("2")
     assert sizes_held(real, shown).added() == {"cpu": 1000}
     assert sizes_held(real, None).added() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
-    assert sizes_held(one("3", phase="Failed"), shown) == Sizes({}, {})
+    assert sizes_held(one("3", phase="Failed"), shown) == AdmittedSizes({}, {})
     assert sizes_held(real, one("2", phase="Failed")).added() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
     assert sizes_asked(one("3", phase="Failed"), one("2", phase="Failed")).added() == {"cpu": 1000}
     assert (text_of_added(real, shown), text_of_added(real, real)) == ("cpu 1000m", "")

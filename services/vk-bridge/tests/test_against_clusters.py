@@ -15,7 +15,7 @@ from spillway.events_lending import CAUSE_ASKED, NodeLent, NodeReturned
 from spillway.kubernetes import objects
 from spillway.lending_marks import LENDING, POOL_TAINT, virtual_node_name
 from spillway.model import Generation
-from vk_bridge.core.node.history import History, Terms
+from vk_bridge.core.node.history import LoanHistory, LoanTerms
 from vk_bridge.core.node.loan import Manifest, Observation
 from vk_bridge.core.node.marks import mark_patch, read_owner_node
 from vk_bridge.core.node.steps import (
@@ -40,7 +40,7 @@ from vk_bridge.core.node.virtual_node import (
     taken_by_others,
     virtual_node,
 )
-from vk_bridge.core.pod.conversion import Converted, PoolSide, convert
+from vk_bridge.core.pod.conversion import ConvertedPod, PoolSide, convert
 from vk_bridge.core.pod.parsing import occupies, pool_of, read_pool_pod, read_real_pod
 from vk_bridge.core.pod.status import failed_status, mirrored_status
 from vk_bridge.core.pod.steps import (
@@ -107,12 +107,12 @@ class Driver:
         self.now = 0.0
         self.owner = Member("own-1", lambda: self.now)
         self.pool = Member("pool", lambda: self.now)
-        self.sights, self.history = FirstObservations(), History()
+        self.sights, self.history = FirstObservations(), LoanHistory()
         self.deleting: dict[str, float] = {}
         self.sequence = 0
         self.lend, self.recall = True, ""
         self.log: list[NodeLent | NodeReturned] = []
-        self.terms = Terms("own-1", NODE, "pool", NAME, "idle", "idle")
+        self.terms = LoanTerms("own-1", NODE, "pool", NAME, "idle", "idle")
 
     async def work(self, turns: int) -> None:
         for _ in range(turns):
@@ -208,7 +208,7 @@ class Driver:
         match step:
             case CreateReal(uid):
                 found = convert(pool_by_uid[uid], NODE, SIDE)
-                if isinstance(found, Converted):
+                if isinstance(found, ConvertedPod):
                     namespace = found.pod["metadata"]["namespace"]
                     await self.owner.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
                     await self.owner.ask("POST", f"/api/v1/namespaces/{namespace}/pods", found.pod)

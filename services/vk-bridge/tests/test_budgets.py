@@ -17,8 +17,8 @@ from vk_bridge.core.pod.budgets import (
     BUDGETS_MAX,
     LABEL_SETS_KEPT_MAX,
     SELECTORS_BYTES_MAX,
-    Budget,
-    Budgets,
+    DisruptionBudget,
+    DisruptionBudgets,
     read_selector,
 )
 
@@ -26,21 +26,21 @@ ENCODE = {"matchLabels": {"app": "encode"}}
 ABSENT = {"key": "k", "operator": "DoesNotExist"}
 
 
-def budget(namespace: str, selector: object, allowed: int, name: str = "b") -> Budget:
+def budget(namespace: str, selector: object, allowed: int, name: str = "b") -> DisruptionBudget:
     manifest = {
         "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"},
         "spec": {"selector": selector} if selector != "absent" else {},
         "status": {"disruptionsAllowed": allowed},
     }
-    return json.decode(json.encode(manifest), type=Budget)
+    return json.decode(json.encode(manifest), type=DisruptionBudget)
 
 
 def pod(namespace: str = "shop", **labels: str) -> dict[str, Any]:
     return {"metadata": {"namespace": namespace, "name": "encode-1", "uid": "u", "labels": labels or {"app": "encode"}}}
 
 
-def budgets_of(found: dict[str, Any], budgets: Iterable[Budget]) -> Amounts:
-    kept = Budgets()
+def budgets_of(found: dict[str, Any], budgets: Iterable[DisruptionBudget]) -> Amounts:
+    kept = DisruptionBudgets()
     kept.listed(budgets)
     return kept.of(found)
 
@@ -84,7 +84,7 @@ def work(calls_of: Callable[..., AbstractContextManager[list[Any]]]) -> Iterator
         pytest.param([budget("shop", {}, 2**70)], (ALLOWED_MAX,), id="more than Kubernetes has"),
     ],
 )
-def test_the_budgets_of_a_pod_and_what_each_allows(budgets: list[Budget], allowed: tuple[int, ...]) -> None:
+def test_the_budgets_of_a_pod_and_what_each_allows(budgets: list[DisruptionBudget], allowed: tuple[int, ...]) -> None:
     found = budgets_of(pod(), budgets)
     assert tuple(most for _, most in found) == allowed
     assert [name for name, _ in found] == ["shop/b", "shop/c"][: len(allowed)]
@@ -123,7 +123,7 @@ def test_of_budgets_beyond_their_number_the_strictest_is_told() -> None:
 
 
 def test_which_is_the_strictest_follows_their_numbers() -> None:
-    kept = Budgets()
+    kept = DisruptionBudgets()
     odd = {"matchLabels": 3}
     kept.listed([budget("shop", odd, 3, "a"), budget("shop", odd, 5, "b")])
     assert kept.of(pod()) == (("shop/a", 3),)
@@ -138,7 +138,7 @@ def test_which_is_the_strictest_follows_their_numbers() -> None:
 
 def test_a_selector_is_read_once_however_many_pods_and_records_there_are(work: Work) -> None:
     """One budget of 20,000 expressions was read for each pod at each record: 30 s of everybody's loop for 30 pods."""
-    kept = Budgets()
+    kept = DisruptionBudgets()
     kept.listed(budget("shop", ENCODE, 1, f"b{number}") for number in range(10))
     for record in range(50):
         for _ in range(30):
@@ -154,7 +154,7 @@ def test_a_selector_is_read_once_however_many_pods_and_records_there_are(work: W
 
 
 def test_what_is_beyond_the_bounds_is_not_read(work: Work) -> None:
-    kept = Budgets()
+    kept = DisruptionBudgets()
     kept.listed(budget("shop", ENCODE, 1, f"b{number}") for number in range(5_000))
     for number in range(50):
         kept.of(pod(app=f"a{number}"))
@@ -166,7 +166,7 @@ def test_what_is_beyond_the_bounds_is_not_read(work: Work) -> None:
 
 
 def test_sets_of_labels_that_are_remembered_are_bounded(work: Work) -> None:
-    kept = Budgets()
+    kept = DisruptionBudgets()
     kept.listed([budget("shop", ENCODE, 1)])
     for number in range(LABEL_SETS_KEPT_MAX * 2):
         kept.of(pod(app=f"a{number}"))
@@ -199,7 +199,7 @@ CHANGES = st.lists(
 def test_whatever_was_told_before_the_answer_is_that_of_what_there_is(
     changes: list[tuple[str, str, Any, int]], labels: dict[str, str]
 ) -> None:
-    kept, there = Budgets(), dict[str, Budget]()
+    kept, there = DisruptionBudgets(), dict[str, DisruptionBudget]()
     for what, name, selector, allowed in changes:
         told = budget("shop", selector, allowed, name)
         if what == "put":

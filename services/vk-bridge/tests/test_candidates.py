@@ -19,22 +19,22 @@ from spillway.model import (
     Taint,
     Toleration,
 )
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode
-from vk_bridge.core.selection.candidates import Candidate, Verdict, could_use, deciding, verdicts
-from vk_bridge.core.selection.desired_loans import Address, DesiredLoans
+from vk_bridge.core.selection.candidates import CandidateNode, NodeVerdict, could_use, deciding, verdicts
+from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedNode
 
 GIB = 1 << 30
 RULE = LendingRule("idle", (), SUPPLY_IDLE, 100, 0, 600, 0.0)
 DECLARED = LendingDeclared("own-1", Generation(1, 1), "pool", (RULE,), 30, 1800, 0, False, False, "me", "", 0)
-NODE = Candidate(
+NODE = CandidateNode(
     "n1", {"size": "big"}, (), {"cpu": 4000, "memory": 8 * GIB, "pods": 110}, True, False, OWNED, idle_seconds=700
 )
 NEED = Shape("shop", (("cpu", 2000), ("pods", 1)))
 
 
-def why(node: Candidate, declared: LendingDeclared | None = DECLARED, *needs: Shape | None) -> str:
+def why(node: CandidateNode, declared: LendingDeclared | None = DECLARED, *needs: Shape | None) -> str:
     return verdicts([node], declared, needs)[node.name].why
 
 
@@ -61,7 +61,7 @@ def test_an_idle_node_is_wanted() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_keeps_a_node_from_being_lent(node: Candidate, declared: LendingDeclared | None, says: str) -> None:
+def test_what_keeps_a_node_from_being_lent(node: CandidateNode, declared: LendingDeclared | None, says: str) -> None:
     assert why(node, declared) == says
 
 
@@ -86,10 +86,10 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
         "spec": {"taints": [{"key": LENDING, "value": LENT, "effect": "NoSchedule"}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    state, mirror = LogState(), OwnerCache("own-1", "f1")
+    state, mirror = LendingLogState(), OwnerCache("own-1", "f1")
     state.apply(DECLARED)
     mirror.put_node(convert(manifest, WatchedNode), 0.0)
-    desired_loans = DesiredLoans("own-1", "f1", state, mirror, Address("", {}), lambda: 0)
+    desired_loans = DesiredLoans("own-1", "f1", state, mirror, KubeletAddress("", {}), lambda: 0)
     assert not list(filter(None, desired_loans.review(100)))
 
     def is_to_be_lent(register: OwnerNode) -> bool:
@@ -178,7 +178,7 @@ def test_who_decides_in_pieces_decides_the_same_and_no_piece_is_longer_than_it_i
     """Between two pieces the bridge carries out what is due."""
     nodes = [replace(NODE, name=f"n{number}", idle_seconds=number) for number in range(count)]
     looked_at: list[str] = []
-    found: dict[str, Verdict] = {}
+    found: dict[str, NodeVerdict] = {}
     pieces = []
     for _ in deciding((looked_at.append(node.name) or node for node in nodes), DECLARED, (), piece, found):  # type: ignore[func-returns-value]
         pieces.append(len(looked_at) - sum(pieces))

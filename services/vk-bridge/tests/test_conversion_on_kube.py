@@ -10,8 +10,8 @@ import pytest
 
 from sim.pods_by_level import CASES
 from spillway.kubernetes.pod_security import ANY, BASELINE, PROFILE_TYPES, RESTRICTED
-from spillway_local.pod_gate import PodGate, Tried
-from vk_bridge.core.pod.conversion import Converted, PoolSide, convert
+from spillway_local.pod_gate import DryRunResult, PodGate
+from vk_bridge.core.pod.conversion import ConvertedPod, PoolSide, convert
 
 from .reaching_pods import EPHEMERAL, SECURITY_ANNOTATIONS, reaching_pods
 from .test_pod_conversion import AMOUNTS_THAT_NOBODY_COUNTS, POD, REFERRING, REFUSALS
@@ -54,7 +54,7 @@ class Sent:
     kept: set[str]
     stopped: set[str]
     real_pods: dict[str, Pod]
-    tried: dict[str, Tried]
+    tried: dict[str, DryRunResult]
 
 
 def pods_of_pools() -> Iterator[tuple[str, Pod]]:
@@ -76,7 +76,7 @@ def sent(pod_gate: PodGate) -> Sent:
     for name, pod in written.items():
         spec = {**pod["spec"], **kept.get(name, pod)["spec"]}
         made = convert({"metadata": {**pod["metadata"], **PLACE}, "spec": spec}, "n1", SIDE)
-        if isinstance(made, Converted):
+        if isinstance(made, ConvertedPod):
             real_pods[name] = made.pod
     tried = {level: pod_gate.tried(real_pods, level) for level in (ANY, BASELINE, RESTRICTED)}
     return Sent(set(kept), stopped, real_pods, tried)

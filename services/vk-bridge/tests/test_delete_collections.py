@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vk_bridge.core.pod.delete_collections import DeleteCollection, Listed, Sizes, listed_pod, of_owner, of_pool
+from vk_bridge.core.pod.delete_collections import (
+    CollectionBounds,
+    DeleteCollection,
+    ListedPod,
+    listed_pod,
+    of_owner,
+    of_pool,
+)
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo
 
-SIZES = Sizes(least=3, most=5)
+SIZES = CollectionBounds(least=3, most=5)
 
 
 def real(count: int, grace_seconds: int = 10, first: int = 0) -> list[DeleteReal]:
@@ -21,8 +28,8 @@ def let_go(count: int) -> list[LetGo]:
     return [LetGo(f"p{number}") for number in range(count)]
 
 
-def places(count: int, namespace: str = "a") -> dict[str, Listed]:
-    return {f"p{number}": Listed(namespace) for number in range(count)}
+def places(count: int, namespace: str = "a") -> dict[str, ListedPod]:
+    return {f"p{number}": ListedPod(namespace) for number in range(count)}
 
 
 def test_real_pods_of_one_namespace_and_grace_go_together() -> None:
@@ -49,10 +56,10 @@ def test_pool_pods_go_together_where_all_of_the_namespace_go() -> None:
     assert list(of_pool(let_go(4), places(4), SIZES, leaving=True)) == [DeleteCollection("a", 0, tuple(let_go(4)))]
 
 
-ONE_MORE = {**places(4), "stays": Listed("a")}
-ENDED = {**places(4), "stays": Listed("a", ended=True)}
-ELSEWHERE = {**places(4), "stays": Listed("b")}
-RECURS = {**places(4), "p0": Listed("a", recurs=True)}
+ONE_MORE = {**places(4), "stays": ListedPod("a")}
+ENDED = {**places(4), "stays": ListedPod("a", ended=True)}
+ELSEWHERE = {**places(4), "stays": ListedPod("b")}
+RECURS = {**places(4), "p0": ListedPod("a", recurs=True)}
 NOT_LISTED = places(3)
 
 
@@ -76,7 +83,7 @@ NOT_LISTED = places(3)
     ],
 )
 def test_a_pool_pod_that_is_not_to_go_keeps_the_others_from_going_together(
-    listed: dict[str, Listed], leaving: bool, together: bool
+    listed: dict[str, ListedPod], leaving: bool, together: bool
 ) -> None:
     """One that the list did not have is none of those that go together, and is deleted alone."""
     found = list(of_pool(let_go(4), listed, SIZES, leaving=leaving))
@@ -115,7 +122,7 @@ POD: dict[str, Any] = {
     ],
 )
 def test_a_name_recurs_that_no_api_server_drew(changed: dict[str, Any], recurs: bool) -> None:
-    assert listed_pod({**POD, "metadata": {**POD["metadata"], **changed}}) == Listed("a", recurs=recurs)
+    assert listed_pod({**POD, "metadata": {**POD["metadata"], **changed}}) == ListedPod("a", recurs=recurs)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -126,13 +133,13 @@ def test_what_has_ended_is_no_part_of_it(phase: str) -> None:
 @given(
     st.dictionaries(
         st.sampled_from([f"p{number}" for number in range(9)]),
-        st.builds(Listed, st.sampled_from("ab"), st.booleans(), st.booleans()),
+        st.builds(ListedPod, st.sampled_from("ab"), st.booleans(), st.booleans()),
     ),
     st.dictionaries(st.sampled_from([f"p{number}" for number in range(9)]), st.sampled_from([0, 5, 10])),
     st.booleans(),
 )
 def test_a_collection_never_holds_what_no_step_names(
-    listed: dict[str, Listed], graces: dict[str, int], leaving: bool
+    listed: dict[str, ListedPod], graces: dict[str, int], leaving: bool
 ) -> None:
     """What the API server would delete, by the list and the selectors, is what the steps say, with their grace."""
     steps = [DeletePool(uid, grace) if grace else LetGo(uid) for uid, grace in graces.items()]

@@ -11,11 +11,11 @@ from spillway.dead_letters import outgoing
 from spillway.events_lending import CAUSE_NEED, CAUSE_NODE_GONE, CAUSE_TAINT_REMOVED, LentPod, NodeLent
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.node.history import History, Terms, worth_saying
+from vk_bridge.core.node.history import LoanHistory, LoanTerms, worth_saying
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 
 LOAN = Generation(7, 1)
-TERMS = Terms("own-1", "n1", "pool", "own-1.n1", "idle", "idle")
+TERMS = LoanTerms("own-1", "n1", "pool", "own-1.n1", "idle", "idle")
 NODE = OwnerNode("n", "1", LENT, LOAN, marked=True)
 GONE_HOME = replace(NODE, state=OWNED, loan=None, marked=False)
 RECALLED_NODE = replace(NODE, state=RECALLED, cause=CAUSE_NEED)
@@ -37,14 +37,14 @@ WAY = [
 ]
 
 
-def said(history: History, sequence: int = 1) -> NodeLent:
+def said(history: LoanHistory, sequence: int = 1) -> NodeLent:
     found = history.lent(TERMS, Generation(7, sequence), (("cpu", 3000),), (POD,), "")
     assert found is not None
     return found
 
 
 def test_each_step_has_the_time_at_which_it_was_first_seen() -> None:
-    history = History()
+    history = LoanHistory()
     for at_ms, observation in WAY:
         for again in (at_ms, at_ms + 5):
             history.see("n1", observation, again)
@@ -55,7 +55,7 @@ def test_each_step_has_the_time_at_which_it_was_first_seen() -> None:
 
 
 def test_lost_work_is_cores_times_run_time_and_counts_once() -> None:
-    history = History()
+    history = LoanHistory()
     history.see("n1", WAY[1][1], 200)
     for at_ms in (70_000, 90_000):
         history.evicted("n1", POD, at_ms)
@@ -67,10 +67,10 @@ def test_lost_work_is_cores_times_run_time_and_counts_once() -> None:
 
 
 def test_another_instance_goes_on_with_what_the_log_says() -> None:
-    first = History()
+    first = LoanHistory()
     for at_ms, observation in WAY[:4]:
         first.see("n1", observation, at_ms)
-    second = History()
+    second = LoanHistory()
     second.recover(said(first))
     for at_ms, observation in WAY[4:]:
         second.see("n1", observation, at_ms + 1)
@@ -84,27 +84,27 @@ def test_another_instance_goes_on_with_what_the_log_says() -> None:
     ids=["node gone", "taint removed"],
 )
 def test_an_end_that_nobody_marked_has_its_cause(observation: Observation, cause: str) -> None:
-    history = History()
+    history = LoanHistory()
     history.see("n1", WAY[2][1], 200)
     history.see("n1", observation, 300)
     assert history.returned(TERMS, Generation(7, 9), LOAN, 400).cause == cause
 
 
 def test_what_cannot_be_read_ends_nothing() -> None:
-    history = History()
+    history = LoanHistory()
     history.see("n1", WAY[2][1], 200)
     history.see("n1", Observation(0, None, None, owner_read=False, pool_read=False), 300)
     assert said(history).recalled_ms == 0
 
 
 def test_a_loan_that_was_never_seen_is_told_with_its_end_alone() -> None:
-    found = History().returned(TERMS, Generation(7, 9), LOAN, 400)
+    found = LoanHistory().returned(TERMS, Generation(7, 9), LOAN, 400)
     assert (found.loan, found.lent_ms, found.returned_ms) == (LOAN, 0, 400)
-    assert History().lent(TERMS, Generation(7, 9), (), (), "") is None
+    assert LoanHistory().lent(TERMS, Generation(7, 9), (), (), "") is None
 
 
 def test_a_new_loan_knows_nothing_of_the_last_one() -> None:
-    history = History()
+    history = LoanHistory()
     for at_ms, observation in WAY:
         history.see("n1", observation, at_ms)
     history.see("n1", Observation(0, replace(NODE, loan=Generation(7, 2)), OPEN), 900)
@@ -114,7 +114,7 @@ def test_a_new_loan_knows_nothing_of_the_last_one() -> None:
 
 
 def test_what_the_log_says_already_is_not_said_again() -> None:
-    history = History()
+    history = LoanHistory()
     history.see("n1", WAY[2][1], 200)
     assert worth_saying(None, said(history))
     assert not worth_saying(said(history, 1), said(history, 2))
@@ -129,7 +129,7 @@ ANY = st.integers(INT64_MIN, INT64_MAX)
 
 @given(st.lists(st.tuples(ANY, ANY), max_size=4))
 def test_every_return_can_be_written_whatever_amounts_and_times_its_pods_told(pods: list[tuple[int, int]]) -> None:
-    history = History()
+    history = LoanHistory()
     history.see("n1", WAY[1][1], 200)
     for number, (cpu, began) in enumerate(pods):
         told = replace(POD, uid=str(number), requests=(("cpu", cpu),), started_ms=began)
@@ -140,7 +140,7 @@ def test_every_return_can_be_written_whatever_amounts_and_times_its_pods_told(po
 
 
 def test_lost_work_beyond_64_bits_is_told_as_the_most_that_they_hold() -> None:
-    history = History()
+    history = LoanHistory()
     history.see("n1", WAY[1][1], 200)
     history.evicted("n1", replace(POD, requests=(("cpu", INT64_MAX),), started_ms=1), 1_700_000_000_000)
     assert history.returned(TERMS, Generation(7, 9), LOAN, 500).lost_core_seconds == INT64_MAX

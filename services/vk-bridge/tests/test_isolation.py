@@ -9,7 +9,7 @@ from sim.manifests import pod
 from spillway import metrics
 from spillway.lending_marks import virtual_node_name
 from vk_bridge.cluster import lendable, pod_writer
-from vk_bridge.cluster.node_reader import Reading
+from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pools
 from vk_bridge.core.node.steps import NodeContext
@@ -134,7 +134,7 @@ async def test_an_error_in_the_decision_on_one_pod_costs_that_pod_alone(fleet: L
 async def test_an_error_at_one_node_costs_that_node_alone_which_is_tried_again_ever_later(fleet: LendingFleet) -> None:
     plan = OwnerWorker._plan
 
-    def stumbles(self: OwnerWorker, reading: Reading) -> Any:
+    def stumbles(self: OwnerWorker, reading: NodeReading) -> Any:
         assert reading.name != "n0"
         return plan(self, reading)
 

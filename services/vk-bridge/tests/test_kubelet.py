@@ -43,7 +43,7 @@ from spillway.settings import SettingsError
 from spillway_local.member_credentials import KubeletClientFiles, ensure_certificate
 from spillway_local.members import kubelet_clients
 from spillway_local.ports import session_port
-from vk_bridge.api.kubelet import Kubelet
+from vk_bridge.api.kubelet import KubeletApi
 from vk_bridge.service import Bridge
 from vk_bridge.settings import VkBridgeSettings
 
@@ -122,7 +122,7 @@ class Lending:
         )
         own_bus = LocalBus(bus.broker, "f1", "b1")
         bridge = Bridge(own_bus, self.connect, settings, "b1", lambda: time.time_ns() // 1_000_000)
-        await self.stack.enter_async_context(Kubelet(settings, bridge.lent_pods))
+        await self.stack.enter_async_context(KubeletApi(settings, bridge.lent_pods))
         stopping = asyncio.Event()
         task = asyncio.create_task(bridge.run(stopping))
 
@@ -370,10 +370,10 @@ async def test_a_kubelet_api_without_its_files_does_not_start(tmp_path: Path) ->
     files = {"kubelet_certificate": str(certificate), "kubelet_key": str(key), "kubelet_clients_folder": tmp_path}
     settings = VkBridgeSettings(kubelet_ports=(f"pool-1={session_port()}",), **files)
     with pytest.raises(SettingsError, match=r"kubelet_clients_folder: .*pool-1.crt: expected a CA, PEM"):
-        await Kubelet(settings, list).__aenter__()
+        await KubeletApi(settings, list).__aenter__()
     KubeletClientFiles(tmp_path, "pool-1").ensure()
     with pytest.raises(SettingsError, match=r"kubelet_certificate, kubelet_key: .*: expected both, PEM"):
-        await Kubelet(settings, list).__aenter__()
+        await KubeletApi(settings, list).__aenter__()
 
 
 async def until_asked(lending: Lending, path: str, expected: tuple[int, str]) -> None:

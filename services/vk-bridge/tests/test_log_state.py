@@ -8,14 +8,14 @@ from spillway.addresses import LENDING, LENDING_RULES
 from spillway.events import PHASE_ACTIVE, PHASE_LEAVING, ClusterJoined, ClusterLeft, Event
 from spillway.events_lending import LendingDeclared, LendingRule, NodeLent, NodeReturned
 from spillway.model import Generation
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 
 LOAN = Generation(7, 1)
 LENT = NodeLent("own-1", "n1", 7, 1, LOAN, "pool", "own-1.n1", "all", "idle", "Lent", "", (), (), 1, 0, "")
 
 
 def test_of_a_loan_the_later_word_counts_and_none_of_a_lower_epoch() -> None:
-    state = LogState()
+    state = LendingLogState()
     state.apply(LENT)
     state.apply(replace(LENT, epoch=6, sequence=9, loan=Generation(6, 1)))
     assert state.loan("own-1", "n1") == LOAN
@@ -50,20 +50,20 @@ RETURNED = NodeReturned(
 )  # fmt: skip
 
 
-def told(*events: Event) -> LogState:
-    state = LogState()
+def told(*events: Event) -> LendingLogState:
+    state = LendingLogState()
     for event in events:
         state.apply(event)
     return state
 
 
-def swept(state: LogState) -> LogState:
+def swept(state: LendingLogState) -> LendingLogState:
     """As a bridge does that finds nothing there."""
     state.note_swept("own-1", state.lending_changes("own-1"))
     return state
 
 
-def withdrawn(state: LogState) -> LogState:
+def withdrawn(state: LendingLogState) -> LendingLogState:
     """As the descheduler says it once no node bears our mark."""
     state.forget(LENDING_RULES.name, "own-1")
     return state

@@ -11,7 +11,7 @@ from spillway.lending_marks import CHECKING, FLEET, LEND, LENDING, LENT, LOAN, R
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, Generation, Taint
 from vk_bridge.core.node.loan import OWNED
 from vk_bridge.core.node.marks import mark_patch, read_owner_node
-from vk_bridge.core.node.steps import At, Mark
+from vk_bridge.core.node.steps import Mark, WriteTarget
 
 
 def node(value: str | None, label: str = "", loan: str = "7.1", **labels: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_a_loan_leaves_a_node_as_it_was(before: dict[str, Any]) -> None:
     for state, cause in WAY:
         loan = None if state == OWNED else Generation(7, 1)
         pool = "pool-1" if state == CHECKING else ""
-        patch = mark_patch(node, Mark(At("n", "5"), state, loan, cause, pool), "fleet-1")
+        patch = mark_patch(node, Mark(WriteTarget("n", "5"), state, loan, cause, pool), "fleet-1")
         assert (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) == ("n", "5")
         node = merged(node, patch)
         read = read_owner_node(node, "fleet-1")

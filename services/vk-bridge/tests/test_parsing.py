@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vk_bridge.cluster.node_reader import Ending, ending_of
+from vk_bridge.cluster.node_reader import PodDeletion, ending_of
 from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.pod.parsing import (
     is_daemon,
@@ -103,7 +103,7 @@ def test_a_grace_that_no_api_server_gives_is_no_time_at_all(value: object, secon
     assert read_real_pod(found, overdue=False, news=False).grace_seconds == seconds
     deleted = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=value)
     assert read_pool_pod(deleted).grace_seconds == seconds
-    assert ending_of(deleted, None, 100.0) == Ending(seconds, 100.0 + seconds)
+    assert ending_of(deleted, None, 100.0) == PodDeletion(seconds, 100.0 + seconds)
 
 
 def test_a_real_pod_names_its_pool_pod() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from spillway.lending_marks import COPY_BYTES, COPY_VERSION, POOL, POOL_UID
 from vk_bridge.core.pod.conversion import (
-    Converted,
+    ConfigReference,
+    ConversionRefused,
+    ConvertedPod,
     PoolSide,
-    Reference,
-    Refused,
     convert,
     copies_of,
     copy_name,
@@ -108,9 +108,9 @@ def with_volume(**volume: Any) -> dict[str, Any]:
     return pod(volumes=[{"name": "v", **volume}])
 
 
-def converted(manifest: dict[str, Any], side: PoolSide = SIDE) -> Converted:
+def converted(manifest: dict[str, Any], side: PoolSide = SIDE) -> ConvertedPod:
     found = convert(manifest, "n1", side)
-    assert isinstance(found, Converted), found
+    assert isinstance(found, ConvertedPod), found
     return found
 
 
@@ -163,8 +163,8 @@ def test_annotations_that_would_be_too_large_with_what_is_told_of_them_are_refus
     manifest = pod(volumes=[{"name": "v", "downwardAPI": {"items": [{"path": "a", **reference}]}}])
     manifest["metadata"]["annotations"]["note"] = "é" * (size // 2)
     found = convert(manifest, "n1", SIDE)
-    assert isinstance(found, Converted) is fits
-    if isinstance(found, Refused):
+    assert isinstance(found, ConvertedPod) is fits
+    if isinstance(found, ConversionRefused):
         (reason,) = found.reasons
         assert reason.startswith("annotations: 280")
         assert reason.endswith("with what the downward API is to tell of the pool's pod; at most 262144 are possible")
@@ -263,7 +263,7 @@ AMOUNTS_THAT_NOBODY_COUNTS = {
 @pytest.mark.parametrize("found", AMOUNTS_THAT_NOBODY_COUNTS.values(), ids=AMOUNTS_THAT_NOBODY_COUNTS)
 def test_what_asks_for_more_than_can_be_counted_is_refused(found: dict[str, Any]) -> None:
     made = convert(found, "n1", SIDE)
-    assert isinstance(made, Refused)
+    assert isinstance(made, ConversionRefused)
     (reason,) = made.reasons
     assert reason.startswith("resources: quantity")
 
@@ -271,9 +271,9 @@ def test_what_asks_for_more_than_can_be_counted_is_refused(found: dict[str, Any]
 def test_what_refers_to_very_much_is_refused() -> None:
     """Its node may be wanted back while each is asked for."""
     sources = [{"configMapRef": {"name": f"c{number}", "optional": True}} for number in range(101)]
-    assert isinstance(convert(with_container(envFrom=sources[:100]), "n1", SIDE), Converted)
+    assert isinstance(convert(with_container(envFrom=sources[:100]), "n1", SIDE), ConvertedPod)
     made = convert(with_container(envFrom=sources), "n1", SIDE)
-    assert made == Refused(("101 ConfigMaps and Secrets: at most 100 are copied",))
+    assert made == ConversionRefused(("101 ConfigMaps and Secrets: at most 100 are copied",))
 
 
 def test_it_is_the_same_each_time_and_another_in_another_pool() -> None:
@@ -414,7 +414,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_refused_says_why(what: str) -> None:
     manifest, says = REFUSALS[what]
     found = convert(manifest, "n1", SIDE)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ConversionRefused)
     (reason,) = found.reasons
     assert says in reason
 
@@ -422,7 +422,7 @@ def test_what_is_refused_says_why(what: str) -> None:
 def test_all_reasons_are_said_at_once() -> None:
     both = pod(hostNetwork=True, volumes=[{"name": "v", "hostPath": {"path": "/"}}])
     found = convert(both, "n1", SIDE)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ConversionRefused)
     assert len(found.reasons) == 2
 
 
@@ -477,11 +477,11 @@ def test_a_pool_pod_names_copies_alone() -> None:
     """So that it cannot name an owner's Secret, whatever it is called."""
     made = converted(REFERRING)
     wanted = {
-        Reference("ConfigMap", "shop", "settings", False),
-        Reference("Secret", "shop", "all", False),
-        Reference("Secret", "shop", "projected", False),
-        Reference("Secret", "shop", "registry", True),
-        Reference("Secret", "shop", "volume", True),
+        ConfigReference("ConfigMap", "shop", "settings", False),
+        ConfigReference("Secret", "shop", "all", False),
+        ConfigReference("Secret", "shop", "projected", False),
+        ConfigReference("Secret", "shop", "registry", True),
+        ConfigReference("Secret", "shop", "volume", True),
     }
     assert set(made.references) == wanted
     assert names_in(REFERRING["spec"]) == {reference.name for reference in wanted}
@@ -508,7 +508,7 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
         "kind": "Secret",
         "metadata": {
             "namespace": "spillway-lent-shop",
-            "name": copy_name(Reference("Secret", "shop", "all", False), SIDE.pool_id),
+            "name": copy_name(ConfigReference("Secret", "shop", "all", False), SIDE.pool_id),
             "labels": {POOL: "pool-id"},
             "annotations": {COPY_VERSION: "u/7", COPY_BYTES: str(len('{"data":{"k":"eA=="}}'))},
         },
@@ -517,7 +517,7 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
         "immutable": True,
     }
     token = {**secret, "type": "kubernetes.io/service-account-token"}
-    assert copy_of(token, "Secret", SIDE) == Refused(
+    assert copy_of(token, "Secret", SIDE) == ConversionRefused(
         ("Secret all: it has a token for the pool's API, which is not copied",)
     )
 

@@ -12,7 +12,7 @@ from spillway.addresses import NODE_USAGE
 from spillway.events_lending import NodeUsed
 from spillway.lending_marks import COPY_BYTES, CREATED, NOT_UPDATED, virtual_node_name
 from spillway.local_bus import LocalBus
-from vk_bridge.core.pod.conversion import Reference, copy_name
+from vk_bridge.core.pod.conversion import ConfigReference, copy_name
 
 from .lending_fleet import FLEET, GRACE_SECONDS, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
 
@@ -264,7 +264,7 @@ async def test_a_secret_of_the_owners_that_is_called_as_a_copy_would_be_is_neith
     await lent(fleet)
     await run_alone(fleet, "first")
     await until(lambda: fleet.real() == [("n0", "Running")])
-    name = copy_name(Reference("Secret", "default", "key", False), POOL)
+    name = copy_name(ConfigReference("Secret", "default", "key", False), POOL)
     data = {"token": b64encode(b"theirs").decode()}
     await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/secrets", {"metadata": {"name": name}, "data": data})
     await put_secret(fleet, "of the pool")
@@ -282,7 +282,7 @@ async def test_a_copy_that_is_for_another_pool_is_neither_read_nor_written(fleet
     await run_alone(fleet, "first")
     await until(lambda: fleet.real() == [("n0", "Running")])
     metadata = {
-        "name": copy_name(Reference("Secret", "default", "key", False), POOL),
+        "name": copy_name(ConfigReference("Secret", "default", "key", False), POOL),
         "labels": {"spillway.io/pool": "pool-2"},
         "annotations": {"spillway.io/copy-version": "u/1"},
     }

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from spillway.clusters.api import Alive, Change, Listed, Removed, Upserted
+from spillway.clusters.api import Change, ListedObjects, ObjectRemoved, ObjectUpserted, StreamAlive
 from spillway.kubernetes.live_objects import Manifest
 from spillway.kubernetes.objects import AnyObject
-from vk_bridge.cluster.node_reader import Found, Reading
+from vk_bridge.cluster.node_reader import NodeAnswers, NodeReading
 from vk_bridge.cluster.read_cache import ReadCache
 from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.node.loan import Observation
@@ -21,20 +21,20 @@ def pod(uid: str, version: str) -> Manifest:
     return {"metadata": {"uid": uid, "resourceVersion": version}}
 
 
-def reading(*pods: Manifest, **found: Any) -> Reading:
+def reading(*pods: Manifest, **found: Any) -> NodeReading:
     """Of node n, with these pods of the pool's."""
     observation = Observation(0.0, None, None, owner_read=found.pop("owner_read", True))
     by_uid = {one["metadata"]["uid"]: one for one in pods}
     whole = {"node": None, "virtual": VIRTUAL, "own_pods": {}, "owner_read": True, "pool_read": True} | found
     side = PoolSide("pool", "own-1.n", "")
-    return Reading("n", None, side, observation, Found(pool_pods=by_uid, **whole), {}, {}, None, None)
+    return NodeReading("n", None, side, observation, NodeAnswers(pool_pods=by_uid, **whole), {}, {}, None, None)
 
 
 def said(uid: str, version: str) -> AnyObject:
     return AnyObject(AnnotatedMeta(name=uid, uid=uid, resource_version=version))
 
 
-def rested(*readings: Reading) -> ReadCache:
+def rested(*readings: NodeReading) -> ReadCache:
     last = ReadCache()
     last.begin("n")
     for one in readings:
@@ -46,14 +46,14 @@ def rested(*readings: Reading) -> ReadCache:
 @pytest.mark.parametrize(
     ("change", "news"),
     [
-        (Upserted(said("a", "7")), False),
-        (Upserted(said("v", "3")), False),
-        (Upserted(said("a", "8")), True),
-        (Upserted(said("b", "7")), True),
-        (Removed(said("a", "9")), True),
-        (Removed(said("b", "9")), False),
-        (Listed((), "9"), True),
-        (Alive(), True),
+        (ObjectUpserted(said("a", "7")), False),
+        (ObjectUpserted(said("v", "3")), False),
+        (ObjectUpserted(said("a", "8")), True),
+        (ObjectUpserted(said("b", "7")), True),
+        (ObjectRemoved(said("a", "9")), True),
+        (ObjectRemoved(said("b", "9")), False),
+        (ListedObjects((), "9"), True),
+        (StreamAlive(), True),
     ],
 )
 def test_only_what_the_last_reading_had_is_no_news(change: Change, news: bool) -> None:
@@ -62,9 +62,9 @@ def test_only_what_the_last_reading_had_is_no_news(change: Change, news: bool) -
 
 def test_versions_between_two_readings_of_one_go_are_no_news() -> None:
     last = rested(reading(pod("a", "7"), pod("b", "2")), reading(pod("a", "8")))
-    assert not last.is_news("n", Upserted(said("a", "7")))
-    assert not last.is_news("n", Upserted(said("b", "2")))
-    assert not last.is_news("n", Removed(said("b", "5")))
+    assert not last.is_news("n", ObjectUpserted(said("a", "7")))
+    assert not last.is_news("n", ObjectUpserted(said("b", "2")))
+    assert not last.is_news("n", ObjectRemoved(said("b", "5")))
 
 
 def test_a_node_at_rest_is_known_as_it_was_read_until_it_is_begun_again() -> None:
@@ -78,22 +78,22 @@ def test_a_node_at_rest_is_known_as_it_was_read_until_it_is_begun_again() -> Non
 def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
     last = ReadCache()
     last.begin("n")
-    assert not last.is_news("n", Upserted(said("a", "7")))
+    assert not last.is_news("n", ObjectUpserted(said("a", "7")))
     last.note(reading(pod("a", "7")))
     assert not last.end("n", reading(pod("a", "7")))
     last.begin("n")
-    assert not last.is_news("n", Upserted(said("a", "8")))
+    assert not last.is_news("n", ObjectUpserted(said("a", "8")))
     last.note(reading(pod("a", "7")))
-    assert last.end("n", reading(pod("a", "7"))) == [Upserted(said("a", "8"))]
+    assert last.end("n", reading(pod("a", "7"))) == [ObjectUpserted(said("a", "8"))]
 
 
 @pytest.mark.parametrize("end", [None, reading(owner_read=False)])
-def test_a_node_that_did_not_come_to_rest_is_read_for_all_that_is_told(end: Reading | None) -> None:
+def test_a_node_that_did_not_come_to_rest_is_read_for_all_that_is_told(end: NodeReading | None) -> None:
     last = ReadCache()
     last.begin("n")
     last.note(reading(pod("a", "7")))
     assert not last.end("n", end)
-    assert last.is_news("n", Upserted(said("a", "7")))
+    assert last.is_news("n", ObjectUpserted(said("a", "7")))
 
 
 def test_what_was_worked_out_is_kept_while_versions_are_the_same() -> None:

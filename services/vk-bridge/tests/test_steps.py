@@ -17,7 +17,6 @@ from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 from vk_bridge.core.node.steps import (
-    At,
     CloseVirtual,
     CreateVirtual,
     DeleteVirtual,
@@ -25,6 +24,7 @@ from vk_bridge.core.node.steps import (
     Mark,
     SayLent,
     ShowVirtual,
+    WriteTarget,
     bears_amendment,
     next_step,
     node_context,
@@ -390,8 +390,8 @@ def test_a_virtual_node_is_not_deleted_and_a_node_not_untainted_while_a_pod_is_l
 def test_a_pool_pod_that_has_not_begun_holds_nothing(deleting: bool) -> None:
     recalled, closed = replace(NODE, state=RECALLED), replace(VIRTUAL, open=False)
     pods = (PoolPod("p", deleting=deleting),)
-    assert next_step(Observation(9, recalled, closed, pods), WISH, 0, 5) == DeleteVirtual(At("v", "6"))
-    assert next_step(Observation(9, recalled, None, pods), WISH, 0, 5) == Mark(At("n", "5"), OWNED, None)
+    assert next_step(Observation(9, recalled, closed, pods), WISH, 0, 5) == DeleteVirtual(WriteTarget("v", "6"))
+    assert next_step(Observation(9, recalled, None, pods), WISH, 0, 5) == Mark(WriteTarget("n", "5"), OWNED, None)
 
 
 def test_what_has_ended_in_the_pool_holds_nothing() -> None:

@@ -8,8 +8,8 @@ from spillway.addresses import BRAKES, CAPACITY_NEEDED, CLUSTERS, LENDING, LENDI
 from spillway.events import BrakeReleased, BrakeSet, ClusterJoined, ClusterLeft, Event, PodsScheduled
 from spillway.events_lending import LendingDeclared, NodeLent, NodeRecalled, RecallSettled
 from spillway.model import Generation
-from vk_bridge.core.log_state import LogState
-from vk_bridge.core.touched import Touched, apply_record
+from vk_bridge.core.log_state import LendingLogState
+from vk_bridge.core.touched import TouchedWork, apply_record
 
 LOAN = Generation(7, 1)
 JOINED = ClusterJoined("own-1", "id", "https://own-1", "own", "", "", (), ())
@@ -22,45 +22,53 @@ RECALLED = NodeRecalled("own-1", "n1", Generation(4, 1), LOAN, "Asked", (), 30, 
 @pytest.mark.parametrize(
     ("topic", "key", "event", "touched"),
     [
-        pytest.param(LENDING, "own-1/n2", replace(LENT, node="n2"), Touched("own-1", "n2", owners=True), id="new loan"),
         pytest.param(
-            LENDING, "own-1/n1", replace(LENT, sequence=2), Touched("own-1", owners=True), id="same loan again"
+            LENDING, "own-1/n2", replace(LENT, node="n2"), TouchedWork("own-1", "n2", owners=True), id="new loan"
         ),
-        pytest.param(LENDING, "own-1/n1", None, Touched("own-1", "n1", owners=True), id="loan forgotten"),
-        pytest.param(RECALLS, "own-1/n1", RECALLED, Touched("own-1", "n1", recalled=True), id="recall"),
+        pytest.param(
+            LENDING, "own-1/n1", replace(LENT, sequence=2), TouchedWork("own-1", owners=True), id="same loan again"
+        ),
+        pytest.param(LENDING, "own-1/n1", None, TouchedWork("own-1", "n1", owners=True), id="loan forgotten"),
+        pytest.param(RECALLS, "own-1/n1", RECALLED, TouchedWork("own-1", "n1", recalled=True), id="recall"),
         pytest.param(
             RECALLS,
             "own-1/n1",
             RecallSettled("own-1", "n1", Generation(4, 2), LOAN, 9),
-            Touched("own-1", "n1", recalled=True),
+            TouchedWork("own-1", "n1", recalled=True),
             id="recall settled",
         ),
-        pytest.param(RECALLS, "own-1/n1", None, Touched("own-1", "n1", recalled=True), id="recall forgotten"),
+        pytest.param(RECALLS, "own-1/n1", None, TouchedWork("own-1", "n1", recalled=True), id="recall forgotten"),
         pytest.param(
-            LENDING_RULES, "own-1", DECLARED, Touched("own-1", all_nodes=True, owners=True), id="owner lends otherwise"
+            LENDING_RULES,
+            "own-1",
+            DECLARED,
+            TouchedWork("own-1", all_nodes=True, owners=True),
+            id="owner lends otherwise",
         ),
-        pytest.param(BRAKES, "fleet", BrakeSet("fleet", "", "ann", 9), Touched("", all_nodes=True), id="brake"),
+        pytest.param(BRAKES, "fleet", BrakeSet("fleet", "", "ann", 9), TouchedWork("", all_nodes=True), id="brake"),
         pytest.param(
-            BRAKES, "fleet", BrakeReleased("fleet", "ann", 9), Touched("", all_nodes=True), id="brake released"
+            BRAKES, "fleet", BrakeReleased("fleet", "ann", 9), TouchedWork("", all_nodes=True), id="brake released"
         ),
-        pytest.param(BRAKES, "fleet", None, Touched("", all_nodes=True), id="brake forgotten"),
-        pytest.param(CLUSTERS, "own-1", JOINED, Touched("own-1", owners=True), id="cluster said again"),
+        pytest.param(BRAKES, "fleet", None, TouchedWork("", all_nodes=True), id="brake forgotten"),
+        pytest.param(CLUSTERS, "own-1", JOINED, TouchedWork("own-1", owners=True), id="cluster said again"),
         pytest.param(
             CLUSTERS,
             "pool",
             ClusterLeft("pool"),
-            Touched("", all_nodes=True, owners=True, left="pool"),
+            TouchedWork("", all_nodes=True, owners=True, left="pool"),
             id="pool left",
         ),
         pytest.param(
-            CLUSTERS, "pool", None, Touched("", all_nodes=True, owners=True, left="pool"), id="pool forgotten"
+            CLUSTERS, "pool", None, TouchedWork("", all_nodes=True, owners=True, left="pool"), id="pool forgotten"
         ),
-        pytest.param(PENDING, "own-1/g", PodsScheduled("own-1", "g", 7, 1), Touched("own-1"), id="pods wait no longer"),
-        pytest.param(CAPACITY_NEEDED, "shop/web/own-1", None, Touched("own-1"), id="need forgotten"),
+        pytest.param(
+            PENDING, "own-1/g", PodsScheduled("own-1", "g", 7, 1), TouchedWork("own-1"), id="pods wait no longer"
+        ),
+        pytest.param(CAPACITY_NEEDED, "shop/web/own-1", None, TouchedWork("own-1"), id="need forgotten"),
     ],
 )
-def test_a_record_concerns(topic: Topic, key: str, event: Event | None, touched: Touched) -> None:
-    state = LogState()
+def test_a_record_concerns(topic: Topic, key: str, event: Event | None, touched: TouchedWork) -> None:
+    state = LendingLogState()
     for known in (JOINED, POOL, DECLARED, LENT):
         state.apply(known)
     assert apply_record(state, topic.name, key, event) == touched

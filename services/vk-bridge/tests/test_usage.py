@@ -9,27 +9,27 @@ from spillway.amounts import INT64_MAX, INT64_MIN
 from spillway.dead_letters import outgoing
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
-from vk_bridge.core.node.usage import HOUR_MS, Usage, Use
+from vk_bridge.core.node.usage import HOUR_MS, ClusterUsage, NodeUse
 
 QUIET_MS = 300_000
 MINUTE_MS = 60_000
-IDLE = Use("idle", {"cpu": 8000}, {}, 0, lent=False)
+IDLE = NodeUse("idle", {"cpu": 8000}, {}, 0, lent=False)
 BUSY = replace(IDLE, requested={"cpu": 3000}, own_pods=2)
 
 
-def minutes(usage: Usage, uses: list[Use | None], first: int = 0) -> None:
+def minutes(usage: ClusterUsage, uses: list[NodeUse | None], first: int = 0) -> None:
     """One use a minute; None: nothing is heard in that minute."""
     for minute, use in enumerate(uses, first):
         if use is not None:
             usage.see("n1", use, minute * MINUTE_MS)
 
 
-def hours(usage: Usage, at_ms: int) -> list[NodeUsed]:
+def hours(usage: ClusterUsage, at_ms: int) -> list[NodeUsed]:
     return usage.take_hours("own-1", at_ms, lambda: Generation(7, 1))
 
 
 def test_an_hour_is_told_when_it_is_over() -> None:
-    usage = Usage(QUIET_MS)
+    usage = ClusterUsage(QUIET_MS)
     minutes(usage, [*[IDLE] * 20, *[BUSY] * 10, *[replace(IDLE, lent=True)] * 30])
     assert hours(usage, HOUR_MS - 1) == []
     (told,) = hours(usage, HOUR_MS)
@@ -41,20 +41,20 @@ def test_an_hour_is_told_when_it_is_over() -> None:
 
 
 def test_the_next_hour_begins_where_the_last_one_ended() -> None:
-    usage = Usage(QUIET_MS)
+    usage = ClusterUsage(QUIET_MS)
     minutes(usage, [BUSY] * 121)
     assert [(one.from_ms, one.until_ms) for one in hours(usage, 2 * HOUR_MS)] == [(0, HOUR_MS), (HOUR_MS, 2 * HOUR_MS)]
 
 
 def test_usage_is_averaged_over_the_time_for_which_it_is_known() -> None:
-    usage = Usage(QUIET_MS)
+    usage = ClusterUsage(QUIET_MS)
     minutes(usage, [*[IDLE] * 30, *[replace(IDLE, used={"cpu": 100})] * 10, *[replace(IDLE, used={"cpu": 400})] * 20])
     (told,) = hours(usage, HOUR_MS)
     assert (told.used_average, told.used_max) == ((("cpu", 300),), (("cpu", 400),))
 
 
 def test_time_that_nobody_saw_is_no_idle_time() -> None:
-    usage = Usage(QUIET_MS)
+    usage = ClusterUsage(QUIET_MS)
     minutes(usage, [IDLE] * 10)
     (told,) = hours(usage, HOUR_MS)
     assert (told.until_ms, told.idle_ms) == (14 * MINUTE_MS, 14 * MINUTE_MS)
@@ -65,15 +65,15 @@ def test_time_that_nobody_saw_is_no_idle_time() -> None:
 
 
 def test_a_node_that_is_gone_is_told_of_no_more() -> None:
-    usage = Usage(QUIET_MS)
+    usage = ClusterUsage(QUIET_MS)
     minutes(usage, [IDLE] * 10)
     usage.gone("n1")
     assert hours(usage, HOUR_MS) == []
 
 
 @given(st.lists(st.sampled_from([IDLE, BUSY, replace(IDLE, lent=True), None]), min_size=1, max_size=150))
-def test_no_more_time_is_told_than_has_passed(uses: list[Use | None]) -> None:
-    usage = Usage(QUIET_MS)
+def test_no_more_time_is_told_than_has_passed(uses: list[NodeUse | None]) -> None:
+    usage = ClusterUsage(QUIET_MS)
     told: list[NodeUsed] = []
     for minute, use in enumerate([*uses, *[None] * 61]):
         told += hours(usage, minute * MINUTE_MS)
@@ -93,8 +93,8 @@ def test_every_hour_can_be_written_whatever_a_member_told(
     offered: dict[str, int], requested: dict[str, int], used: dict[str, int], pods: int
 ) -> None:
     """Sums over pods are made before they come here, so they may be larger than any amount."""
-    usage = Usage(QUIET_MS)
+    usage = ClusterUsage(QUIET_MS)
     sums = {name: amount * pods for name, amount in requested.items()}
-    minutes(usage, [Use("idle", offered, sums, pods, lent=False, used=used)] * 61)
+    minutes(usage, [NodeUse("idle", offered, sums, pods, lent=False, used=used)] * 61)
     (told,) = hours(usage, HOUR_MS)
     outgoing(told)

@@ -16,9 +16,9 @@ from spillway.kafka.access import access_to
 from spillway.kafka.inspection import inspect_log
 from spillway.kafka.settings import KafkaSettings
 from spillway.kafka.topics import TopicSettings
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, RpcService
 from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
-from spillway.rpc.probe import Identity, Probed, probe
+from spillway.rpc.probe import Identity, ProbeResult, probe
 from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
 from spillway.version import VERSION
@@ -84,7 +84,7 @@ class Examination:
             checks += await self._lending(lenders, visits, ours)
         return checks
 
-    async def _probed(self, service: Service, endpoints: Sequence[str]) -> Sequence[Probed]:
+    async def _probed(self, service: RpcService, endpoints: Sequence[str]) -> Sequence[ProbeResult]:
         config = self.config
         identity = Identity(config.token, config.ca, config.certificate, config.key)
         return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))

@@ -8,7 +8,7 @@ SHOWN_MAX = 20
 """The most things of one kind to name. Of the others only the number is shown."""
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """The outcome of a check. skipped: it could not be done, and the hint says what it needs."""
 
     ok = "ok"
@@ -22,25 +22,25 @@ class Check:
     """The result of one check. hint: what to do; empty if nothing needs to be done."""
 
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     text: str
     hint: str = ""
 
 
 def ok(name: str, text: str) -> Check:
-    return Check(name, Outcome.ok, text)
+    return Check(name, CheckOutcome.ok, text)
 
 
 def warning(name: str, text: str, hint: str) -> Check:
-    return Check(name, Outcome.warning, text, hint)
+    return Check(name, CheckOutcome.warning, text, hint)
 
 
 def failed(name: str, text: str, hint: str) -> Check:
-    return Check(name, Outcome.failed, text, hint)
+    return Check(name, CheckOutcome.failed, text, hint)
 
 
 def skipped(name: str, text: str, hint: str) -> Check:
-    return Check(name, Outcome.skipped, text, hint)
+    return Check(name, CheckOutcome.skipped, text, hint)
 
 
 def named(names: Iterable[str]) -> str:
@@ -52,7 +52,7 @@ def named(names: Iterable[str]) -> str:
 
 def shortened(name: str, checks: Sequence[Check], hint: str) -> list[Check]:
     """Returns the first few checks, failed ones first, and one more that has the number of the others."""
-    ordered = sorted(checks, key=lambda check: check.outcome is not Outcome.failed)
+    ordered = sorted(checks, key=lambda check: check.outcome is not CheckOutcome.failed)
     if len(ordered) <= SHOWN_MAX:
         return ordered
     rest = ordered[SHOWN_MAX:]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from spillway import api
 from spillway.api_lending import ClusterLending, LentNode
 from spillway.api_scaling import ExplainPolicyReply
-from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, Role
+from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, AccountRole
 from spillway.events import (
     PHASE_ACTIVE,
     STATE_CONTESTED,
@@ -184,7 +184,7 @@ def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterab
 
 def bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -> list[Check]:
     """Judges the rights that the bridge lacks in clusters that lend and in pools. It works without them, only worse."""
-    roles: dict[str, list[Role]] = {}
+    roles: dict[str, list[AccountRole]] = {}
     for one in declared:
         roles.setdefault(one.cluster, []).append(BRIDGE_OWNER)
     for pool in sorted({one.pool for one in declared}):
@@ -196,7 +196,7 @@ def bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -
     return [check for name, asked in roles.items() if name in of_bridge for check in _rights(of_bridge[name], asked)]
 
 
-def _rights(visit: Visit, roles: Sequence[Role]) -> Iterable[Check]:
+def _rights(visit: Visit, roles: Sequence[AccountRole]) -> Iterable[Check]:
     name = f"rights of vk-bridge in {visit.cluster}"
     if visit.bad or visit.trouble:
         return  # The check of its credential reports that.
@@ -212,7 +212,7 @@ def _rights(visit: Visit, roles: Sequence[Role]) -> Iterable[Check]:
             yield warning(name, f"its account may not {right.verb} {resource}: {without}", hint)
 
 
-def _file(role: Role) -> str:
+def _file(role: AccountRole) -> str:
     return f"deploy/rbac/{role.name}.yaml"
 
 

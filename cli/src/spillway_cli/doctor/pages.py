@@ -8,14 +8,14 @@ from http.client import HTTPException
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from spillway_cli.doctor.services import Page
+from spillway_cli.doctor.services import HealthPages
 
 PAGE_BYTES_MAX = 32 * 2**20
 _NO_PAGE = (OSError, HTTPException, ValueError, KeyError, TypeError)
 """Errors of a page that does not come, or that another program sends."""
 
 
-def read_page(address: str, seconds: float) -> Page:
+def read_page(address: str, seconds: float) -> HealthPages:
     """Reads the pages of one process, and blocks meanwhile. address: host:port, or name=host:port."""
     name, _, place = address.rpartition("=")
     name = name or place
@@ -23,7 +23,7 @@ def read_page(address: str, seconds: float) -> Page:
         not_ready = _not_ready(place, seconds)
         metrics = _get(f"http://{place}/metrics", seconds).decode()
     except _NO_PAGE as error:
-        return Page(name, trouble=_text(error))
+        return HealthPages(name, trouble=_text(error))
     return _page(name, not_ready, metrics)
 
 
@@ -47,7 +47,7 @@ def _text(error: Exception) -> str:
     return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
 
 
-def _page(name: str, not_ready: dict[str, str], metrics: str) -> Page:
+def _page(name: str, not_ready: dict[str, str], metrics: str) -> HealthPages:
     by_topic: dict[str, dict[str, float]] = defaultdict(dict)
     values, version = {}, ""
     for family in text_string_to_metric_families(metrics):
@@ -59,7 +59,7 @@ def _page(name: str, not_ready: dict[str, str], metrics: str) -> Page:
             elif not sample.labels:
                 values[sample.name] = sample.value
     lag, letters = by_topic["spillway_topic_lag_records"], by_topic["spillway_dead_letters_total"]
-    return Page(name, "", version, not_ready, lag, letters, values)
+    return HealthPages(name, "", version, not_ready, lag, letters, values)
 
 
 def _get(url: str, seconds: float) -> bytes:

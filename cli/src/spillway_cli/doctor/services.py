@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spillway.reasons import READING_THE_LOG
-from spillway.rpc.probe import Probed
+from spillway.rpc.probe import ProbeResult
 from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
 from spillway_cli.output import duration
 
@@ -16,7 +16,7 @@ _UPGRADE = "docs/operations.md, Upgrade, says in which order; restart what is le
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HealthPages:
     """The health pages of one process.
 
     not_ready: the reason by part.
@@ -33,7 +33,7 @@ class Page:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def endpoint(who: str, found: Probed) -> Check:
+def endpoint(who: str, found: ProbeResult) -> Check:
     """Judges whether one endpoint answers and serves."""
     name = f"{who} {found.endpoint}"
     if found.code == "OK" and found.serving:
@@ -62,7 +62,7 @@ def endpoint(who: str, found: Probed) -> Check:
     return failed(name, f"{found.code}: {found.text}", hint)
 
 
-def nobody_answers(probed: Iterable[Probed], pages: Iterable[Page]) -> bool:
+def nobody_answers(probed: Iterable[ProbeResult], pages: Iterable[HealthPages]) -> bool:
     """Returns whether nothing listens at any service's endpoint and health port. A service that hangs does listen.
 
     A service that refuses TLS does listen, too.
@@ -82,7 +82,7 @@ def nothing_runs(endpoints: Sequence[str], started_by: str) -> Check:
     return failed("platform", f"nothing runs at {where}: no service, health port, Kafka or Redis answers", hint)
 
 
-def certificate(who: str, found: Probed, now: float) -> Iterable[Check]:
+def certificate(who: str, found: ProbeResult, now: float) -> Iterable[Check]:
     """Judges the certificate of one endpoint, and warns if it ends soon. now: Unix seconds.
 
     A certificate that has ended is not seen here, because no client accepts it.
@@ -93,7 +93,7 @@ def certificate(who: str, found: Probed, now: float) -> Iterable[Check]:
         yield warning(f"{who} {found.endpoint}", f"its certificate ends in {left}", hint)
 
 
-def active(who: str, found: Sequence[Probed]) -> Check:
+def active(who: str, found: Sequence[ProbeResult]) -> Check:
     """Judges whether exactly one instance is active, and whether we know its endpoint."""
     name = f"{who} turn"
     answered = [one for one in found if one.code == "OK"]
@@ -130,7 +130,7 @@ def versions(ours: str, version_by_process: Mapping[str, str]) -> Check:
     return warning(name, f"the command is {ours}; {listed}", _UPGRADE)
 
 
-def page(found: Page) -> Iterable[Check]:
+def page(found: HealthPages) -> Iterable[Check]:
     """Judges the health pages of one process."""
     name = f"process {found.name}"
     if found.trouble:

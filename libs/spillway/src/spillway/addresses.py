@@ -181,7 +181,7 @@ CLAIM_TOPIC_BY_SERVICE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RecordAddress:
     """The place of a record: its topic, its key, and the name whose hash chooses the partition."""
 
     topic: Topic
@@ -193,67 +193,67 @@ class Address:
 class Tombstone:
     """Removes a key of a compacted topic: nothing is known of it any more. It is no reason to delete an object."""
 
-    address: Address
+    address: RecordAddress
 
 
 def workload_key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
 
 
-def capacity_address(cluster: str, index: int) -> Address:
-    return Address(CAPACITY, f"{cluster}/{index}", cluster)
+def capacity_address(cluster: str, index: int) -> RecordAddress:
+    return RecordAddress(CAPACITY, f"{cluster}/{index}", cluster)
 
 
-def pending_address(cluster: str, group: str) -> Address:
-    return Address(PENDING, f"{cluster}/{group}", cluster)
+def pending_address(cluster: str, group: str) -> RecordAddress:
+    return RecordAddress(PENDING, f"{cluster}/{group}", cluster)
 
 
-def status_address(namespace: str, name: str, cluster: str) -> Address:
-    return Address(WORKLOAD_STATUS, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
+def status_address(namespace: str, name: str, cluster: str) -> RecordAddress:
+    return RecordAddress(WORKLOAD_STATUS, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
 
 
-def dependency_address(workload: str, kind: str, namespace: str, name: str) -> Address:
-    return Address(DEPENDENCIES, f"{kind}/{namespace}/{name}", workload)
+def dependency_address(workload: str, kind: str, namespace: str, name: str) -> RecordAddress:
+    return RecordAddress(DEPENDENCIES, f"{kind}/{namespace}/{name}", workload)
 
 
-def needed_address(namespace: str, name: str, cluster: str) -> Address:
-    return Address(CAPACITY_NEEDED, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
+def needed_address(namespace: str, name: str, cluster: str) -> RecordAddress:
+    return RecordAddress(CAPACITY_NEEDED, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
 
 
-def brake_address(scope: str) -> Address:
-    return Address(BRAKES, scope, scope)
+def brake_address(scope: str) -> RecordAddress:
+    return RecordAddress(BRAKES, scope, scope)
 
 
-def shape_address(template: str, cluster: str) -> Address:
-    return Address(SHAPES, f"{template}/{cluster}", cluster)
+def shape_address(template: str, cluster: str) -> RecordAddress:
+    return RecordAddress(SHAPES, f"{template}/{cluster}", cluster)
 
 
-def pods_address(namespace: str, name: str, cluster: str) -> Address:
-    return Address(PODS, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
+def pods_address(namespace: str, name: str, cluster: str) -> RecordAddress:
+    return RecordAddress(PODS, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
 
 
-def lending_address(topic: Topic, cluster: str, node: str) -> Address:
+def lending_address(topic: Topic, cluster: str, node: str) -> RecordAddress:
     """Returns the address of a node's record on lending, recalls or node-usage."""
-    return Address(topic, f"{cluster}/{node}", cluster)
+    return RecordAddress(topic, f"{cluster}/{node}", cluster)
 
 
-def workload_address(topic: Topic, namespace: str, name: str) -> Address:
+def workload_address(topic: Topic, namespace: str, name: str) -> RecordAddress:
     key = workload_key(namespace, name)
-    return Address(topic, key, key)
+    return RecordAddress(topic, key, key)
 
 
-def _turn_address(event: TurnTaken) -> Address:
+def _turn_address(event: TurnTaken) -> RecordAddress:
     key = event.cluster or event.service
-    return Address(CLAIM_TOPIC_BY_SERVICE[event.service], key, key)
+    return RecordAddress(CLAIM_TOPIC_BY_SERVICE[event.service], key, key)
 
 
-_ADDRESS: Final[dict[type, Callable[..., Address]]] = {
-    FleetFormed: lambda e: Address(FLEET, "fleet", "fleet"),
+_ADDRESS: Final[dict[type, Callable[..., RecordAddress]]] = {
+    FleetFormed: lambda e: RecordAddress(FLEET, "fleet", "fleet"),
     TurnTaken: _turn_address,
-    ClusterJoined: lambda e: Address(CLUSTERS, e.cluster, e.cluster),
-    ClusterLeft: lambda e: Address(CLUSTERS, e.cluster, e.cluster),
+    ClusterJoined: lambda e: RecordAddress(CLUSTERS, e.cluster, e.cluster),
+    ClusterLeft: lambda e: RecordAddress(CLUSTERS, e.cluster, e.cluster),
     CapacityReported: lambda e: capacity_address(e.cluster, e.index),
-    CapacityChanged: lambda e: Address(CAPACITY_CHANGES, e.cluster, e.cluster),
+    CapacityChanged: lambda e: RecordAddress(CAPACITY_CHANGES, e.cluster, e.cluster),
     PodsUnschedulable: lambda e: pending_address(e.cluster, e.group),
     PodsScheduled: lambda e: pending_address(e.cluster, e.group),
     WorkloadDeclared: lambda e: workload_address(WORKLOADS, e.namespace, e.name),
@@ -267,10 +267,10 @@ _ADDRESS: Final[dict[type, Callable[..., Address]]] = {
     ConfirmationAsked: lambda e: brake_address(e.scope),
     ConfirmationGiven: lambda e: brake_address(e.scope),
     AdoptionAsked: lambda e: workload_address(ADOPTIONS, e.namespace, e.name),
-    WorkloadFound: lambda e: Address(
+    WorkloadFound: lambda e: RecordAddress(
         FOUND_WORKLOADS, f"{e.namespace}/{e.name}/{e.cluster}", workload_key(e.namespace, e.name)
     ),
-    ShapeAsked: lambda e: Address(SHAPES_ASKED, e.template, workload_key(e.namespace, e.name)),
+    ShapeAsked: lambda e: RecordAddress(SHAPES_ASKED, e.template, workload_key(e.namespace, e.name)),
     ShapeAdmitted: lambda e: shape_address(e.template, e.cluster),
     PodsObserved: lambda e: pods_address(e.namespace, e.name, e.cluster),
     LoadObserved: lambda e: workload_address(LOAD, e.namespace, e.name),
@@ -278,19 +278,19 @@ _ADDRESS: Final[dict[type, Callable[..., Address]]] = {
     ScalePolicyDeclared: lambda e: workload_address(SCALE_POLICIES, e.namespace, e.name),
     ScaleStateChanged: lambda e: workload_address(SCALE_STATE, e.namespace, e.name),
     ScaleDecided: lambda e: workload_address(SCALE, e.namespace, e.name),
-    LendingDeclared: lambda e: Address(LENDING_RULES, e.cluster, e.cluster),
+    LendingDeclared: lambda e: RecordAddress(LENDING_RULES, e.cluster, e.cluster),
     NodeLent: lambda e: lending_address(LENDING, e.cluster, e.node),
     NodeReturned: lambda e: lending_address(LENDING, e.cluster, e.node),
     NodeRecalled: lambda e: lending_address(RECALLS, e.cluster, e.node),
     RecallSettled: lambda e: lending_address(RECALLS, e.cluster, e.node),
     NodeUsed: lambda e: lending_address(NODE_USAGE, e.cluster, e.node),
-    DeadLettered: lambda e: Address(DEAD_LETTERS, f"{e.topic}/{e.partition}/{e.offset}/{e.reader}", e.topic),
+    DeadLettered: lambda e: RecordAddress(DEAD_LETTERS, f"{e.topic}/{e.partition}/{e.offset}/{e.reader}", e.topic),
 }
 
 EVENT_TYPES: Final = tuple(_ADDRESS)
 
 
-def address_of(event: Event) -> Address:
+def address_of(event: Event) -> RecordAddress:
     """Returns the topic, key and partitioning name of an event."""
     return _ADDRESS[type(event)](event)
 

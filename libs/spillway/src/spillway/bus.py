@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from zlib import crc32
 
-from spillway.addresses import Address, Tombstone, Topic
+from spillway.addresses import RecordAddress, Tombstone, Topic
 from spillway.events import Event
 
 Offsets = Mapping[tuple[str, int], int]
@@ -55,7 +55,7 @@ class Position:
 class Outgoing:
     """One record to be written. value None is a tombstone. trace: the headers of the record's trace."""
 
-    address: Address
+    address: RecordAddress
     key: bytes
     value: bytes | None
     kind: str
@@ -79,7 +79,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordBatch:
     """Records in the order of their partitions, and the feed's positions after them. They may move without records."""
 
     records: tuple[Record, ...]
@@ -89,12 +89,12 @@ class Batch:
 class Feed(Protocol):
     """A reader of whole topics, in order per partition, without group offsets.
 
-    Iterating gives a Batch, which may be empty, at least every settings.idle_batch_seconds.
+    Iterating gives a RecordBatch, which may be empty, at least every settings.idle_batch_seconds.
     Records that cannot be read become dead letters and are left out. Too many of them raise TooManyDeadLetters, on
     topics that only our services write.
     """
 
-    def __aiter__(self) -> AsyncIterator[Batch]: ...
+    def __aiter__(self) -> AsyncIterator[RecordBatch]: ...
 
     async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
         """Returns the current ends of the followed partitions, of these topics if any are named.

@@ -27,7 +27,7 @@ from spillway.wire import (
     TYPE_PREFIX,
     TooManyEntries,
     UnknownKind,
-    Unreadable,
+    UnreadableMessage,
     decode,
     encode_record,
     event_of,
@@ -61,7 +61,7 @@ _MINUTE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """One record as bytes, with its position."""
 
     topic: str
@@ -72,11 +72,11 @@ class Stored:
     headers: Headers
 
 
-class Unwritable(ValueError):
+class UnwritableEvent(ValueError):
     """No record can hold this event: a number is too large, or it has more bytes or entries than a record takes."""
 
 
-class TooLarge(Unwritable):
+class EventTooLarge(UnwritableEvent):
     """The event has more bytes than a record takes. field: its largest field. field_bytes: the size of that field."""
 
     def __init__(self, event: Event, size: int, size_max: int) -> None:
@@ -88,7 +88,7 @@ class TooLarge(Unwritable):
         super().__init__(f"{about}: expected at most {size_max}")
 
 
-class _Unread(Unreadable):
+class _UnreadRecord(UnreadableMessage):
     """A record could not be read. kind: a word for the reason, one of few."""
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -106,7 +106,7 @@ def dead_letter(place: tuple[str, int, int], reader: str, reason: str, key: byte
 
 
 def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgoing:
-    """Returns an event as a record to be written. Raises Unwritable, before anything is sent.
+    """Returns an event as a record to be written. Raises UnwritableEvent, before anything is sent.
 
     spare_bytes: the part of a record's size limit that must stay free.
     """
@@ -121,10 +121,10 @@ def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgo
         _require_pods(event)
         value = encode_record(event)
     except (ValueError, TypeError, OverflowError, TooManyEntries) as error:
-        raise Unwritable(f"{type(event).__name__} {address.key}: {error}") from error
+        raise UnwritableEvent(f"{type(event).__name__} {address.key}: {error}") from error
     most = RECORD_BYTES_MAX - _ROOM_FOR_HEADERS - spare_bytes - len(address.key)
     if len(value) > most:
-        raise TooLarge(event, len(value), most)
+        raise EventTooLarge(event, len(value), most)
     return Outgoing(address, address.key.encode(), value, event_type(event))
 
 
@@ -162,7 +162,7 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
             yield [replace(record, trace=traces.get(index, ())) for index, record in enumerate(records)]
 
 
-class Reading:
+class LetterReading:
     """Reads the records of one feed, and makes dead letters of those that cannot be read.
 
     On topics that only our services write, too many a minute raise TooManyDeadLetters: then our code is wrong. On
@@ -180,13 +180,13 @@ class Reading:
         self._at: deque[float] = deque()
         self._by_writer = LettersByWriter(by_writer)
 
-    def read(self, stored: Sequence[Stored], now: float) -> tuple[Record, ...]:
+    def read(self, stored: Sequence[StoredRecord], now: float) -> tuple[Record, ...]:
         """Returns the records that can be read; the others go to `pending`. now: seconds of a monotonic clock."""
         records = []
         for one in stored:
             try:
                 records.append(self._record(one))
-            except Unreadable as error:
+            except UnreadableMessage as error:
                 metrics.DEAD_LETTERS.labels(one.topic).inc()
                 if TOPIC_BY_NAME[one.topic].is_open:
                     self._set_aside_by_writer(one, error, now)
@@ -201,7 +201,7 @@ class Reading:
                 await bus.publish(*self.pending)
                 self.pending.clear()
 
-    def _set_aside_by_writer(self, stored: Stored, error: Unreadable, now: float) -> None:
+    def _set_aside_by_writer(self, stored: StoredRecord, error: UnreadableMessage, now: float) -> None:
         writer = writer_of(stored.key, stored.headers, stored.partition)
         left_out = None
         if len(self.pending) < self._per_minute_max // 2:  # Otherwise the log takes no letters; reading goes on.
@@ -224,30 +224,30 @@ class Reading:
             self._kinds_passed_over.add(kind)
         return False
 
-    def _record(self, stored: Stored) -> Record:
+    def _record(self, stored: StoredRecord) -> Record:
         given = tuple((name, value or b"") for name, value in stored.headers)  # Kafka has headers without a value.
         headers = dict(given)
         if UNREAD_HEADER in headers:
             kind = headers.get(UNREAD_KIND_HEADER, b"").decode(errors="replace")
             reason = headers[UNREAD_HEADER].decode(errors="replace")
-            raise _Unread(kind if kind in UNREAD_KINDS else UNREAD_KINDS[0], reason)
+            raise _UnreadRecord(kind if kind in UNREAD_KINDS else UNREAD_KINDS[0], reason)
         size = len(stored.key or b"") + len(stored.value or b"")
         if size > RECORD_BYTES_MAX:  # Brokers limit the compressed size.
-            raise _Unread("size", f"{size} bytes: expected at most {RECORD_BYTES_MAX}")
+            raise _UnreadRecord("size", f"{size} bytes: expected at most {RECORD_BYTES_MAX}")
         fleet = headers.get("fleet")
         if not fleet:
-            raise _Unread("fleet missing", "no header fleet")
+            raise _UnreadRecord("fleet missing", "no header fleet")
         if fleet != self.fleet.encode():
-            raise _Unread("another fleet", f"fleet {fleet.decode(errors='replace')!r}: this is {self.fleet!r}")
+            raise _UnreadRecord("another fleet", f"fleet {fleet.decode(errors='replace')!r}: this is {self.fleet!r}")
         try:
             key = (stored.key or b"").decode()
         except UnicodeDecodeError as error:
-            raise _Unread("key", f"key: {error}") from error
+            raise _UnreadRecord("key", f"key: {error}") from error
         kind = headers.get("ce_type", b"").decode(errors="replace")
         if stored.value is not None:
             event_of(kind)  # Before the key, because an unknown kind may have another form of key.
         if not is_key(stored.topic, key):
-            raise _Unread("key", f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
+            raise _UnreadRecord("key", f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
         event = None
         if stored.value is not None:
             event = decode(stored.topic, kind, stored.value)
@@ -255,12 +255,12 @@ class Reading:
             try:
                 _require_pods(event)
             except ValueError as error:
-                raise Unreadable(str(error)) from None
+                raise UnreadableMessage(str(error)) from None
         elif not TOPIC_BY_NAME[stored.topic].compacted:
-            raise _Unread("tombstone", "a tombstone on a topic that is not compacted")
+            raise _UnreadRecord("tombstone", "a tombstone on a topic that is not compacted")
         return Record(stored.topic, stored.partition, stored.offset, key, event, given, stored.value or b"")
 
-    def _set_aside(self, stored: Stored, reason: str, now: float) -> None:
+    def _set_aside(self, stored: StoredRecord, reason: str, now: float) -> None:
         place = stored.topic, stored.partition, stored.offset
         self.pending.append(dead_letter(place, self.reader, reason, stored.key or b"", stored.value or b""))
         self._at.append(now)
@@ -271,10 +271,10 @@ class Reading:
             raise TooManyDeadLetters(f"over {self._per_minute_max} unreadable records in a minute; the last: {last}")
 
 
-def _kind_of(error: Unreadable) -> str:
+def _kind_of(error: UnreadableMessage) -> str:
     if isinstance(error, UnknownKind):
         return "type"
-    return error.kind if isinstance(error, _Unread) else "value"
+    return error.kind if isinstance(error, _UnreadRecord) else "value"
 
 
 def _require_pods(event: Event) -> None:
@@ -293,14 +293,14 @@ def shape_fields(event: Any) -> tuple[str, ...]:
 
 
 def _require_own_key(topic: str, key: str, event: Event) -> None:
-    """Raises Unreadable for an event under a key that is not its own.
+    """Raises UnreadableMessage for an event under a key that is not its own.
 
     A reader would store it where nobody looks for it.
     """
     try:
         address = address_of(event)
     except KeyError as error:
-        raise Unreadable(f"{type(event).__name__}: {error} has no topic") from error
+        raise UnreadableMessage(f"{type(event).__name__}: {error} has no topic") from error
     if (address.topic.name, address.key) != (topic, key):
         reason = f"key {key[:200]!r}: this {type(event).__name__} belongs under {address.key[:200]!r}"
-        raise _Unread("another key", reason)
+        raise _UnreadRecord("another key", reason)

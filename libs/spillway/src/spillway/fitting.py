@@ -8,7 +8,7 @@ import structlog
 from spillway import metrics
 from spillway.addresses import Tombstone, address_of
 from spillway.bus import Bus, Position, Traces
-from spillway.dead_letters import Unwritable, outgoing
+from spillway.dead_letters import UnwritableEvent, outgoing
 from spillway.events import Event
 
 E = TypeVar("E")
@@ -19,7 +19,7 @@ WHY_CHARACTERS_MAX: Final = 500
 log = structlog.get_logger()
 
 
-def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, Unwritable]:
+def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, UnwritableEvent]:
     """Returns by index the records that the log does not accept, and why. Nothing is sent.
 
     This encodes every record. Call it after a publish raised Unwritable, which does not say which record it was.
@@ -28,7 +28,7 @@ def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, Unwritable]:
     for index, event in enumerate(events):
         try:
             outgoing(event)
-        except Unwritable as error:
+        except UnwritableEvent as error:
             found[index] = error
     return found
 
@@ -39,7 +39,7 @@ class UnwritableKeys:
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def note(self, event: Event | Tombstone, error: Unwritable) -> None:
+    def note(self, event: Event | Tombstone, error: UnwritableEvent) -> None:
         assert not isinstance(event, Tombstone), "a tombstone is a key alone"
         address = address_of(event)
         metrics.RECORDS_UNWRITABLE.labels(address.topic.name).inc()
@@ -77,7 +77,7 @@ class FittingWriter(Generic[E]):
         given = cast(Sequence[Event | Tombstone], events)
         try:
             positions = await self._bus.publish(*given, traces=traces)
-        except Unwritable:
+        except UnwritableEvent:
             return await self._publish_shortened(given, traces)
         self._keys.written(given)
         return positions

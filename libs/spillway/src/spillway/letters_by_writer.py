@@ -38,7 +38,7 @@ DEFAULT_BOUNDS: Final = LetterBounds()
 
 
 @dataclass(slots=True)
-class _Told:
+class _WriterLetters:
     """The last letter about one kind of error of one writer.
 
     at: its time, None without one. left_out: the number of records since then that are in no letter.
@@ -53,7 +53,7 @@ class LettersByWriter:
 
     def __init__(self, bounds: LetterBounds) -> None:
         self._bounds = bounds
-        self._told: dict[Hashable, _Told] = {}
+        self._told: dict[Hashable, _WriterLetters] = {}
         self._at: deque[float] = deque()
 
     def left_out(self, topic: str, writer: str, kind: str, now: float) -> int | None:
@@ -69,13 +69,13 @@ class LettersByWriter:
         count, told.at, told.left_out = told.left_out, now, 0
         return count
 
-    def _known(self, key: Hashable, others: Hashable, now: float) -> _Told:
+    def _known(self, key: Hashable, others: Hashable, now: float) -> _WriterLetters:
         if key not in self._told and len(self._told) >= self._bounds.kinds_max:
             since = now - self._bounds.again_seconds
             self._told = {one: told for one, told in self._told.items() if told.at is not None and told.at > since}
             if len(self._told) >= self._bounds.kinds_max:
                 key = others
-        return self._told.setdefault(key, _Told())
+        return self._told.setdefault(key, _WriterLetters())
 
     def _has_room(self, now: float) -> bool:
         while self._at and self._at[0] <= now - _MINUTE:

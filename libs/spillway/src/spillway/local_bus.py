@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from spillway.addresses import CLUSTERS, SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS, Tombstone, Topic
 from spillway.bus import (
     Assignment,
-    Batch,
     BusUnavailable,
     Feed,
     Headers,
@@ -20,12 +19,13 @@ from spillway.bus import (
     OutcomeUnknown,
     Outgoing,
     Position,
+    RecordBatch,
     StandbyTurn,
     Traces,
     Writer,
     partition_of,
 )
-from spillway.dead_letters import Reading, Stored, headers_for, outgoing, sending
+from spillway.dead_letters import LetterReading, StoredRecord, headers_for, outgoing, sending
 from spillway.events import Event, FleetFormed, TurnTaken
 from spillway.letters_by_writer import DEFAULT_BOUNDS, LetterBounds
 from spillway.local_log import PartitionLog, now
@@ -217,7 +217,7 @@ class LocalBroker:
         times = [kept.at for kept in self._logs[topic][partition].since(offset, count)]
         return count if not times or times[-1] <= at else sum(one <= at for one in times)
 
-    def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
+    def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[StoredRecord], int]:
         """Returns the next records and the offset after them. OtherFleet if the partition ends before offset."""
         log = self._logs[topic][partition]
         if offset < log.begin:
@@ -227,7 +227,7 @@ class LocalBroker:
         if offset > log.end:
             raise OtherFleet(f"{topic}/{partition} ends at {log.end}, before {offset}: the topic was created again")
         found = log.since(offset, count)
-        stored = [Stored(topic, partition, kept.offset, kept.key, kept.value, kept.headers) for kept in found]
+        stored = [StoredRecord(topic, partition, kept.offset, kept.key, kept.value, kept.headers) for kept in found]
         return stored, found[-1].offset + 1 if len(found) == count else log.end
 
     def drop(self, bus: "LocalBus") -> list[_Member]:
@@ -397,10 +397,12 @@ class _LocalFeed:
         self._positions = positions
         self._places = list(positions)
         self._read_all_of = -1
-        self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters)
+        self._reading = LetterReading(
+            bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters
+        )
         bus.broker.watch(self.changed, topics)
 
-    def __aiter__(self) -> AsyncIterator[Batch]:
+    def __aiter__(self) -> AsyncIterator[RecordBatch]:
         return self._batches()
 
     async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
@@ -413,7 +415,7 @@ class _LocalFeed:
         self._places = [place for place in self._places if place[0] in names]
         self._bus.broker.watch(self.changed, self._topics)
 
-    async def _batches(self) -> AsyncIterator[Batch]:
+    async def _batches(self) -> AsyncIterator[RecordBatch]:
         idle_seconds = self._bus.broker.settings.idle_batch_seconds
         while True:
             self.changed.clear()
@@ -427,19 +429,19 @@ class _LocalFeed:
             elif before == self._positions and await is_set_within(self.changed, idle_seconds):
                 continue
             await asyncio.sleep(0)
-            yield Batch(records, dict(self._positions))
+            yield RecordBatch(records, dict(self._positions))
 
-    def _fetch(self) -> list[Stored]:
+    def _fetch(self) -> list[StoredRecord]:
         """Returns as many records as fit. The next batch begins after the partition that filled this batch."""
         broker = self._bus.broker
         if self._read_all_of == broker.changes:
             return []
         changes, all_read = broker.changes, True
         room = broker.settings.batch_records_max
-        stored: list[Stored] = []
+        stored: list[StoredRecord] = []
         for _ in range(len(self._places)):
             place = self._places[0]
-            found: list[Stored] = []
+            found: list[StoredRecord] = []
             count = min(room, self._shown(place))
             if count:
                 found, self._positions[place] = broker.since(*place, self._positions[place], count)

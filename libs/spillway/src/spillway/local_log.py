@@ -8,7 +8,7 @@ from spillway.bus import Headers
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredEntry:
     """One record. at: the time of its write, by now()."""
 
     offset: int
@@ -30,16 +30,16 @@ class PartitionLog:
     Offsets have gaps where a transaction ended, or where compaction removed a record.
     """
 
-    records: list[Kept] = field(default_factory=list)
+    records: list[StoredEntry] = field(default_factory=list)
     begin: int = 0
     end: int = 0
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         offset, self.end = self.end, self.end + 1
-        self.records.append(Kept(offset, key, value, headers, now()))
+        self.records.append(StoredEntry(offset, key, value, headers, now()))
         return offset
 
-    def since(self, offset: int, count: int) -> list[Kept]:
+    def since(self, offset: int, count: int) -> list[StoredEntry]:
         first = self._first(offset)
         return self.records[first : first + count]
 

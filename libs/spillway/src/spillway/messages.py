@@ -21,11 +21,11 @@ T = TypeVar("T")
 _COUNTED = frozenset((FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_STRING))
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """A record or a request cannot be read; the text says why."""
 
 
-class TooManyEntries(Unreadable):
+class TooManyEntries(UnreadableMessage):
     """The lists of a message have too many entries. field: the list, by its names from the top.
 
     count: its entries, with those of the lists before it.

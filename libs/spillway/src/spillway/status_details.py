@@ -8,7 +8,7 @@ from spillway.kubernetes.objects import JOB_ENDS, JOB_OVER
 NOTHING_TOLD: Final = StatusDetails()
 
 
-class Status(Protocol):
+class WorkloadStatus(Protocol):
     """A status of a workload in a cluster: WorkloadObserved, or the ClusterStatus of an answer."""
 
     @property
@@ -57,13 +57,13 @@ def without_hold(message: str, details: StatusDetails) -> str:
     return message.removesuffix(hold_text(details.hold)).removesuffix("; ") if details.hold else message
 
 
-def with_hold(text: str, status: Status | None) -> str:
+def with_hold(text: str, status: WorkloadStatus | None) -> str:
     """Returns the text, followed by the hold of a status if it has one."""
     hold = hold_text(details_of(status).hold)
     return f"{text}, {hold}" if hold else text
 
 
-def details_of(status: Status | None) -> StatusDetails:
+def details_of(status: WorkloadStatus | None) -> StatusDetails:
     """Returns the details of a status. Reads them from the message if a version without the field wrote the status.
 
     There are none without a status, nor of a status with neither details nor message.

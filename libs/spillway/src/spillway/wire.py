@@ -13,12 +13,12 @@ from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved
 from spillway.former_words import with_words_of_today
-from spillway.messages import TooManyEntries, Unreadable, check_entries, fill_message, read_with, value_from
+from spillway.messages import TooManyEntries, UnreadableMessage, check_entries, fill_message, read_with, value_from
 from spillway.model import HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
 from spillway.packed import NotPacked, decompressed
 from spillway.v1 import events_pb2
 
-__all__ = ["TooManyEntries", "Unreadable", "check_entries", "fill_message", "value_from"]
+__all__ = ["TooManyEntries", "UnreadableMessage", "check_entries", "fill_message", "value_from"]
 
 TYPE_PREFIX = "spillway.v1."
 
@@ -42,7 +42,7 @@ POLICIES_KEPT_MAX, POLICY_BYTES_KEPT_MAX = 256, 8192
 memory."""
 
 
-class UnknownKind(Unreadable):
+class UnknownKind(UnreadableMessage):
     """The type of a record is unknown. kind: that type; if it has the form of ours, a newer version may write it."""
 
     def __init__(self, kind: str) -> None:
@@ -94,15 +94,18 @@ def event_of(kind: str) -> type[Event]:
 
 
 def decode(topic: str, kind: str, data: bytes) -> Event:
-    """Returns the event in a record. Raises Unreadable for an unknown kind, a kind of another topic, or bad bytes."""
+    """Returns the event in a record.
+
+    Raises UnreadableMessage for an unknown kind, a kind of another topic, or bad bytes.
+    """
     event = event_of(kind)
     if event not in EVENTS_BY_TOPIC[topic]:
-        raise Unreadable(f"ce_type {kind!r} does not belong on topic {topic}")
+        raise UnreadableMessage(f"ce_type {kind!r} does not belong on topic {topic}")
     message = _MESSAGE_BY_EVENT[event]()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise Unreadable(f"{kind}: not protobuf of that type: {error}") from error
+        raise UnreadableMessage(f"{kind}: not protobuf of that type: {error}") from error
     check_entries(message, len(data), _ENTRIES_MAX.get(event, RECORD_ENTRIES_MAX))
     return with_words_of_today(value_from(message, event))
 
@@ -166,7 +169,10 @@ def pack_columns(columns: NodeColumns) -> bytes:
 
 
 def unpack_columns(data: bytes) -> NodeColumns:
-    """Returns the columns that pack_columns packed. Raises Unreadable when lengths or ids do not fit together."""
+    """Returns the columns that pack_columns packed.
+
+    Raises UnreadableMessage when lengths or ids do not fit together.
+    """
     if not data:
         return column_values.NO_NODES
     try:
@@ -175,10 +181,10 @@ def unpack_columns(data: bytes) -> NodeColumns:
         check_entries(message, len(unpacked), COLUMNS_ENTRIES_MAX)
         columns = _columns_from(message)
     except (NotPacked, DecodeError, IndexError, ValueError) as error:
-        raise Unreadable(f"columns: {error}") from error
+        raise UnreadableMessage(f"columns: {error}") from error
     trouble = column_values.inconsistency(columns)
     if trouble:
-        raise Unreadable(f"columns: {trouble}")
+        raise UnreadableMessage(f"columns: {trouble}")
     return columns
 
 

@@ -16,12 +16,12 @@ from spillway.addresses import (
     TURNS_DESCHEDULER,
     WORKLOADS,
 )
-from spillway.bus import Batch, Bus, Offsets, Record
+from spillway.bus import Bus, Offsets, Record, RecordBatch
 from spillway.events import CapacityChanged, CapacityReported, TurnTaken
 from spillway.feasibility.cluster_view import NEVER
 from spillway.running.capacity_starts import CapacityStarts
-from spillway.running.following import Followed, Follower
-from spillway.wire import Unreadable, unpack_columns
+from spillway.running.following import FollowedTopics, Follower
+from spillway.wire import UnreadableMessage, unpack_columns
 
 WHOLE = (
     CLUSTERS,
@@ -41,7 +41,7 @@ ORIGINS = (PENDING.name, LENDING.name)
 OWN = frozenset(topic.name for topic in (LENDING_RULES, RECALLS, TURNS_DESCHEDULER))
 
 
-class Intake:
+class LendingIntake:
     """Applies the log's records to one state. While this instance writes, it skips the records that it wrote itself."""
 
     def __init__(self, state: DeschedulerState) -> None:
@@ -54,7 +54,7 @@ class Intake:
         return self._blocks.take(lambda cluster: self.state.view(cluster).epoch)
 
     def take(self, record: Record, live: bool) -> None:
-        """Applies a record. Raises Unreadable."""
+        """Applies a record. Raises UnreadableMessage."""
         event = record.event
         other_claim = isinstance(event, TurnTaken) and event.service != "snapshot"
         if other_claim or (self.writing and record.topic in OWN):
@@ -77,10 +77,10 @@ class Intake:
         else:
             self.state.apply(event, offset=record.offset)
 
-    async def taken(self, batch: Batch, positions: Offsets) -> None:
+    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
         """Does nothing after a batch: the next step looks at the changes."""
 
 
-def follower_into(intake: Intake, bus: Bus) -> Follower:
-    followed = Followed("descheduler", WHOLE, (CAPACITY_CHANGES,), (Unreadable,), last_only=(CAPACITY,))
+def follower_into(intake: LendingIntake, bus: Bus) -> Follower:
+    followed = FollowedTopics("descheduler", WHOLE, (CAPACITY_CHANGES,), (UnreadableMessage,), last_only=(CAPACITY,))
     return Follower(bus, followed, intake)

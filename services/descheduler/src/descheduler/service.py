@@ -9,24 +9,24 @@ from typing import Final, TypeVar
 import structlog
 
 from descheduler.core import asked_back, declaring, idle_report, recalling
-from descheduler.core.declaring import Asked
+from descheduler.core.declaring import LendingRequest
 from descheduler.core.state import DeschedulerState
-from descheduler.log import Intake, follower_into
+from descheduler.log import LendingIntake, follower_into
 from descheduler.settings import DeschedulerSettings
 from spillway import api_lending as lending
 from spillway import metrics, tracing
 from spillway.bus import Bus, Headers
-from spillway.dead_letters import Unwritable
+from spillway.dead_letters import UnwritableEvent
 from spillway.events_lending import NodeRecalled, RecallSettled
 from spillway.model import NO_GENERATION, Generation
 from spillway.rpc.security import CALLER, name_of_caller
 from spillway.running.failed_decisions import FailedDecisions
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, Written
-from spillway.running.standby import Role, Standby, Turn
+from spillway.running.standby import Standby, StandbyRole, WriterTurn
 
 T = TypeVar("T")
-Decide = Callable[[DeschedulerState, Asked], tuple[Sequence[Written], T]]
+Decide = Callable[[DeschedulerState, LendingRequest], tuple[Sequence[Written], T]]
 """Decides on a request: returns its events and its answer, and changes no state. Raises RequestError."""
 FAILED_PAUSE_SECONDS: Final = 30.0
 """The time for which nothing is decided for a cluster after an error in its decision."""
@@ -43,11 +43,11 @@ class Descheduler:
         self._bus = bus
         self._settings = settings
         self._wall_ms = wall_ms
-        self._intake = Intake(DeschedulerState(settings.rules()))
+        self._intake = LendingIntake(DeschedulerState(settings.rules()))
         self._state = self._intake.state
         self._reviewed_ms = 0
         self._failed = FailedDecisions[str](lambda: asyncio.get_running_loop().time(), FAILED_PAUSE_SECONDS)
-        role = Role("descheduler", "ask again", metrics.DESCHEDULER_ACTIVE)
+        role = StandbyRole("descheduler", "ask again", metrics.DESCHEDULER_ACTIVE)
         self.standby = Standby(bus, role, instance, settings, self)
 
     @property
@@ -70,7 +70,7 @@ class Descheduler:
         await self.standby.run(stopping)
 
     def begin(self) -> Follower:
-        self._intake = Intake(DeschedulerState(self._settings.rules()))
+        self._intake = LendingIntake(DeschedulerState(self._settings.rules()))
         return follower_into(self._intake, self._bus)
 
     def use(self) -> None:
@@ -78,7 +78,7 @@ class Descheduler:
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def take_turn(self, turn: Turn) -> None:
+    async def take_turn(self, turn: WriterTurn) -> None:
         self._intake.writing = True
         self._reviewed_ms = 0
         log.info("turn taken", epoch=turn.epoch, lent=sum(len(self._state.lent(one)) for one in self._state.loans))
@@ -86,7 +86,7 @@ class Descheduler:
     def pause_seconds(self) -> float:
         return self._settings.look_seconds
 
-    def step(self, turn: Turn) -> Decisions:
+    def step(self, turn: WriterTurn) -> Decisions:
         """Decides on the requests first, then on the clusters that changed."""
         decided = self.standby.requests.decide(turn.next_generation, apply=self._apply)
         now_ms = self._wall_ms()
@@ -112,7 +112,7 @@ class Descheduler:
         first = len(decided.events)
         try:
             decided.add(events)
-        except Unwritable as error:
+        except UnwritableEvent as error:
             self._failed.note(cluster, error)
             return
         self._apply(events)
@@ -194,9 +194,9 @@ class Descheduler:
         by = CALLER.get().name
 
         def decided(generation: Generation) -> tuple[Sequence[Written], T]:
-            return decide(self._state, Asked(by, generation, self._wall_ms()))
+            return decide(self._state, LendingRequest(by, generation, self._wall_ms()))
 
         return await self.standby.ask(decided, verb, name_of_caller())
 
-    def _supposed(self) -> Asked:
-        return Asked(CALLER.get().name, NO_GENERATION, self._wall_ms())
+    def _supposed(self) -> LendingRequest:
+        return LendingRequest(CALLER.get().name, NO_GENERATION, self._wall_ms())

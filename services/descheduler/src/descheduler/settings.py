@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from descheduler.core.rules import Rules
+from descheduler.core.rules import LendingRules
 from spillway.running.standby import StandbySettings
 from spillway.settings import constant, setting
 
@@ -50,9 +50,9 @@ class DeschedulerSettings(StandbySettings):
         "the log tells of a binding in less time",
     )
 
-    def rules(self) -> Rules:
+    def rules(self) -> LendingRules:
         """Returns the numbers on which decisions depend."""
-        return Rules(
+        return LendingRules(
             again_ms=round(self.again_seconds * 1000),
             losses_kept_ms=round(self.losses_kept_seconds * 1000),
             nodes_in_step_max=self.nodes_in_step_max,

@@ -6,7 +6,7 @@ import time
 
 from hpa.external_metrics.collecting import CollectingSettings
 from hpa.external_metrics.connections import read_connections
-from hpa.service import Asking, Clocks, Hpa
+from hpa.service import CollectingOptions, Hpa, HpaClocks
 from hpa.settings import HpaSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.rpc.calls import SCALING
@@ -30,11 +30,11 @@ async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
     settings = from_environment(HpaSettings, os.environ, PREFIX)
     collecting = from_environment(CollectingSettings, os.environ, "SPILLWAY_COLLECTING_")
-    asking = Asking(read_connections(collecting.connections), collecting)
+    asking = CollectingOptions(read_connections(collecting.connections), collecting)
     rpc = from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
     kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     async with KafkaBus(kafka, "", f"spillway/hpa/{process.instance}") as bus:
-        clocks = Clocks(lambda: time.time_ns() // 1_000_000, steady_seconds)
+        clocks = HpaClocks(lambda: time.time_ns() // 1_000_000, steady_seconds)
         hpa = Hpa(bus, settings, instance_at(process, rpc), clocks, asking)
         await serve(process, bus, RpcServer(hpa, rpc, SCALING, fleet=bus.fleet), hpa)
 

@@ -2,33 +2,33 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from hpa.core.heard.heard import INPUTS, Heard
+from hpa.core.heard.heard import INPUTS, HeardRecord
 from hpa.core.scaled import BadPolicy
 from hpa.core.state import HpaState
-from hpa.core.stored import Unreadable
+from hpa.core.stored import UnreadableState
 from spillway import metrics, tracing
 from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, TURNS_HPA, WORKLOADS
-from spillway.bus import Batch, Bus, Offsets, Record, partition_of
+from spillway.bus import Bus, Offsets, Record, RecordBatch, partition_of
 from spillway.events import TurnTaken
-from spillway.running.following import Followed, Follower
+from spillway.running.following import FollowedTopics, Follower
 
 WHOLE = (SCALE_POLICIES, SCALE_STATE, SCALE, WORKLOADS, PODS, TURNS_HPA)
 FORGETTING = (LOAD, BACKLOG)
 OWN = (SCALE_POLICIES, SCALE_STATE, SCALE)
 """Topics that only the active instance writes. While it is active, it does not read them."""
 
-Hear = Callable[[Sequence[Heard], Offsets], Awaitable[None]]
+Hear = Callable[[Sequence[HeardRecord], Offsets], Awaitable[None]]
 """Takes input records, or none, and the positions of the feeds after them. Returns when there is room for more."""
 
 
-class Intake:
+class ScalingIntake:
     """Applies records to one state. Once `hear` is set, input records go there instead."""
 
     def __init__(self, make_state: Callable[[Callable[[str], int]], HpaState]) -> None:
         self.state = make_state(lambda key: partition_of(key, self._partitions))
         self.hear: Hear | None = None
         self._partitions = 1
-        self._heard: list[Heard] = []
+        self._heard: list[HeardRecord] = []
 
     def starts(self, ends: Offsets) -> Offsets:
         self._partitions = sum(1 for topic, _ in ends if topic == WORKLOADS.name)
@@ -36,18 +36,18 @@ class Intake:
         return self.state.load_starts()
 
     def take(self, record: Record, live: bool) -> None:
-        """Applies a record. Raises BadPolicy, Unreadable."""
+        """Applies a record. Raises BadPolicy, UnreadableState."""
         if isinstance(record.event, TurnTaken):
             return
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
         trace = tracing.carried(record.headers) if live else ()
-        one = Heard(record.topic, record.partition, record.offset, record.key, record.event, trace)
+        one = HeardRecord(record.topic, record.partition, record.offset, record.key, record.event, trace)
         if self.hear is None:
             self.state.follow(one)
         elif record.topic in INPUTS:
             self._heard.append(one)
 
-    async def taken(self, batch: Batch, positions: Offsets) -> None:
+    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
         """Notes the positions of the feeds, which may be beyond the last readable record.
 
         With the turn, passes the records on.
@@ -61,5 +61,5 @@ class Intake:
         await self.hear(heard, positions)
 
 
-def follower_into(intake: Intake, bus: Bus) -> Follower:
-    return Follower(bus, Followed("hpa", WHOLE, FORGETTING, (BadPolicy, Unreadable)), intake)
+def follower_into(intake: ScalingIntake, bus: Bus) -> Follower:
+    return Follower(bus, FollowedTopics("hpa", WHOLE, FORGETTING, (BadPolicy, UnreadableState)), intake)

@@ -10,27 +10,27 @@ from random import Random
 import structlog
 
 from hpa.core.draft import Draft
-from hpa.core.heard.heard import Heard
+from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver
 from hpa.core.state import HpaState
-from hpa.external_metrics.collecting import Collecting, CollectingSettings, unasked
-from hpa.external_metrics.connections import Connections
-from hpa.log import OWN, Intake, follower_into
+from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, unasked
+from hpa.external_metrics.connections import NamedConnections
+from hpa.log import OWN, ScalingIntake, follower_into
 from hpa.settings import HpaSettings
 from spillway import api_scaling as scaling
 from spillway import metrics, tracing
 from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
 from spillway.bus import Bus, Headers, Offsets
-from spillway.dead_letters import Unwritable
+from spillway.dead_letters import UnwritableEvent
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.model import Generation
 from spillway.rpc.security import name_of_caller
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, Written
-from spillway.running.standby import Role, Standby, Turn
+from spillway.running.standby import Standby, StandbyRole, WriterTurn
 
 Decide = Callable[[HpaState, Generation, int], declaring.Decision]
 """Decides a request from (state, generation, wall clock). Does not change the state. Raises RequestError."""
@@ -38,17 +38,17 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class CollectingOptions:
     """The connections and settings with which hpa collects values. random: spreads the questions; tests pass a seeded
     one."""
 
-    connections: Connections = field(default_factory=Connections)
+    connections: NamedConnections = field(default_factory=NamedConnections)
     settings: CollectingSettings = field(default_factory=CollectingSettings)
     random: Random = field(default_factory=Random)
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class HpaClocks:
     """The clocks of the service.
 
     wall_ms: milliseconds of Unix time. steady: seconds that only grow.
@@ -65,23 +65,23 @@ class Hpa:
     """
 
     def __init__(
-        self, bus: Bus, settings: HpaSettings, instance: str, clocks: Clocks, asking: Asking | None = None
+        self, bus: Bus, settings: HpaSettings, instance: str, clocks: HpaClocks, asking: CollectingOptions | None = None
     ) -> None:
         self._bus = bus
         self._settings = settings
         self._wall_ms = clocks.wall_ms
         self._steady = clocks.steady
-        self._asking = asking or Asking()
-        self._collecting: Collecting | None = None
-        self._intake = Intake(self._new_state)
+        self._asking = asking or CollectingOptions()
+        self._collecting: MetricCollection | None = None
+        self._intake = ScalingIntake(self._new_state)
         self._follower = follower_into(self._intake, bus)
         self._state = self._intake.state
         self._has_begun = False
         self._draft: Draft | None = None
-        self._heard: deque[Heard] = deque()
+        self._heard: deque[HeardRecord] = deque()
         self._room = asyncio.Event()
         self._origins = tracing.Origins[tuple[str, str]]()
-        role = Role("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect,))
+        role = StandbyRole("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect,))
         self.standby = Standby(bus, role, instance, settings, self)
 
     @property
@@ -102,7 +102,7 @@ class Hpa:
 
     def begin(self) -> Follower:
         self._heard.clear()
-        self._intake = Intake(self._new_state)
+        self._intake = ScalingIntake(self._new_state)
         self._follower = follower_into(self._intake, self._bus)
         return self._follower
 
@@ -114,7 +114,7 @@ class Hpa:
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def take_turn(self, turn: Turn) -> None:
+    async def take_turn(self, turn: WriterTurn) -> None:
         self._intake.hear = self._hear
         self._follower.pass_over(OWN)
         self._has_begun = False
@@ -124,7 +124,7 @@ class Hpa:
     async def _collect(self) -> None:
         """Collects the external metrics of the declared policies while this instance has the turn."""
         asking = self._asking
-        self._collecting = Collecting(
+        self._collecting = MetricCollection(
             self._bus.publish, asking.connections, asking.settings, self._wall_ms, asking.random
         )
         for scaled in self._state.scaled.values():
@@ -132,7 +132,7 @@ class Hpa:
         await self._collecting.run()
 
     def _tell_collecting(self, event: Written) -> None:
-        """Passes a declared or deleted policy to `Collecting` once its event is in the log."""
+        """Passes a declared or deleted policy to `MetricCollection` once its event is in the log."""
         if self._collecting is None:
             return
         if isinstance(event, ScalePolicyDeclared):
@@ -146,7 +146,7 @@ class Hpa:
         self._room.set()
         metrics.SCALE_POLICIES.set(0)
 
-    async def _hear(self, records: Sequence[Heard], positions: Offsets) -> None:
+    async def _hear(self, records: Sequence[HeardRecord], positions: Offsets) -> None:
         """Queues input records of the turn. Returns when the queue has room for more.
 
         Without records and with an empty queue, the state takes over the feeds' positions, past unreadable records.
@@ -167,7 +167,7 @@ class Hpa:
         longest = self._settings.idle_seconds
         return longest if due_ms is None else min(max(due_ms - self._wall_ms(), 1) / 1000, longest)
 
-    def step(self, turn: Turn) -> Decisions:
+    def step(self, turn: WriterTurn) -> Decisions:
         """Decides requests, input records, due workloads, and workloads that the earlier turn left undecided.
 
         It works in slices and looks for new requests and records between them. A step longer than the transaction
@@ -224,12 +224,12 @@ class Hpa:
                 trace = tracing.decision("decide scale", origin, started_ns, about)
             try:
                 decided.add((event,), trace)
-            except Unwritable as error:
+            except UnwritableEvent as error:
                 if not isinstance(event, ScaleDecided | ScaleStateChanged):
                     raise
                 self._leave_out(event, error)
 
-    def _leave_out(self, event: ScaleDecided | ScaleStateChanged, error: Unwritable) -> None:
+    def _leave_out(self, event: ScaleDecided | ScaleStateChanged, error: UnwritableEvent) -> None:
         """Takes back an event that no record can hold, so that only its workload keeps its size."""
         key = (event.namespace, event.name)
         if isinstance(event, ScaleDecided):
@@ -290,7 +290,7 @@ class Hpa:
 
     async def list_policies(self, request: scaling.ListPoliciesRequest) -> scaling.ListPoliciesReply:
         await self.standby.readable()
-        page = answers.Page(self._state, request)
+        page = answers.PolicyPage(self._state, request)
         while page.add():
             await asyncio.sleep(0)
         return replace(page.reply(), stale=not self.is_active)

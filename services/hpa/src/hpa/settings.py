@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from hpa.core.kubernetes.policy import Settings
-from hpa.core.rules import Rules
+from hpa.core.kubernetes.policy import ControllerSettings
+from hpa.core.rules import HpaRules
 from spillway.running.standby import StandbySettings
 from spillway.settings import constant, setting
 
@@ -100,11 +100,11 @@ class HpaSettings(StandbySettings):
         "this bounds how long requests wait for an answer; the next step does the rest",
     )
 
-    def rules(self) -> Rules:
+    def rules(self) -> HpaRules:
         """Returns the numbers on which decisions depend."""
-        return Rules(
+        return HpaRules(
             mode=self.mode,
-            settings=Settings(
+            settings=ControllerSettings(
                 tolerance=self.tolerance,
                 downscale_stabilization_ms=_milliseconds(self.downscale_stabilization_seconds),
                 cpu_initialization_ms=_milliseconds(self.cpu_initialization_seconds),

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 
-from planner.service import Clocks, Planner
+from planner.service import Planner, PlannerClocks
 from planner.settings import PlannerSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.rpc.security import RpcSettings
@@ -34,7 +34,7 @@ async def main(process: Process) -> None:
         KafkaBus(kafka, "", f"spillway/planner/{process.instance}") as bus,
         RedisStore(redis, bus.fleet) as store,
     ):
-        clocks = Clocks(steady_seconds, lambda: time.time_ns() // 1_000_000)
+        clocks = PlannerClocks(steady_seconds, lambda: time.time_ns() // 1_000_000)
         planner = Planner(bus, store, settings, instance_at(process, rpc), clocks)
         await serve(process, bus, RpcServer(planner, rpc, fleet=bus.fleet, prepare=planner.prepared), planner)
 

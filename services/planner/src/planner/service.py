@@ -16,11 +16,11 @@ from planner.api.asked import Decide, T
 from planner.api.confined import clusters_seen_by
 from planner.api.explanations import Explanations
 from planner.api.prepared import prepared
-from planner.api.questions import Questions
+from planner.api.questions import AdoptionQuestions
 from planner.api.watches import CurrentState, Watches
 from planner.core.background.round import (
-    Memory,
-    Moments,
+    DecisionClock,
+    RoundMemory,
     RoundStep,
     StepKind,
     Subject,
@@ -33,26 +33,26 @@ from planner.core.knowledge.all_clusters import heard_since
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
-from planner.core.requests.decisions import Undecided, Unheard
-from planner.core.requests.patience import Patience
-from planner.core.requests.queueing import ANY, FIRST, Place, place_of
+from planner.core.requests.decisions import UndecidedRequest, UnheardRequest
+from planner.core.requests.patience import UndecidedRequests
+from planner.core.requests.queueing import ANY, FIRST, QueuePlace, place_of
 from planner.gauges import capacity_ages, hide, show_brakes, show_state
-from planner.log.intake import Intake, follower_into
+from planner.log.intake import PlannerIntake, follower_into
 from planner.log.projection import Projection, Store
 from planner.settings import PlannerSettings
 from spillway import api, metrics, reasons, tracing
 from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Headers, Offsets, Record
-from spillway.dead_letters import Unwritable
+from spillway.dead_letters import UnwritableEvent
 from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.model import Generation
 from spillway.rpc.security import CALLER, name_of_caller
 from spillway.running.failed_decisions import FailedDecisions
 from spillway.running.following import Follower
-from spillway.running.request_queue import Decisions, NotYet, Waiting, Written
-from spillway.running.standby import Role, Standby, Turn
+from spillway.running.request_queue import Decisions, NotYet, WaitingCall, Written
+from spillway.running.standby import Standby, StandbyRole, WriterTurn
 from spillway.store import StoreUnavailable
 
 log = structlog.get_logger()
@@ -61,7 +61,7 @@ RETRY = "retry with the same idempotency key"
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class PlannerClocks:
     """The clocks of the planner.
 
     steady: seconds that only grow, for ages and timers. wall_ms: for records and forgetting, never for order.
@@ -74,15 +74,15 @@ class Clocks:
 class Planner:
     """Answers spillway.v1.Planner. Any number of instances follow; the one whose turn it is decides."""
 
-    def __init__(self, bus: Bus, store: Store, settings: PlannerSettings, instance: str, clocks: Clocks) -> None:
+    def __init__(self, bus: Bus, store: Store, settings: PlannerSettings, instance: str, clocks: PlannerClocks) -> None:
         self._bus = bus
         self._settings = settings
         self._clocks = clocks
         self._current = CurrentState(PlannerState(settings.rules()))
-        self._intake = Intake(self.state, clocks.steady, self._on_records)
+        self._intake = PlannerIntake(self.state, clocks.steady, self._on_records)
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
-        self._questions = Questions(bus)
-        role = Role(
+        self._questions = AdoptionQuestions(bus)
+        role = StandbyRole(
             "planner", RETRY, metrics.PLANNER_ACTIVE, (self._questions.run, self._note_caught_up), (self._prove_words,)
         )
         self.standby = Standby(bus, role, instance, settings, self)
@@ -93,9 +93,9 @@ class Planner:
         self._looked_at = 0.0
         self._lowest_asked: int | None = None
         self._scaled_by = tracing.Origins[WorkloadKey]()
-        self._memory = Memory(settings.pace())
+        self._memory = RoundMemory(settings.pace())
         self._failed = FailedDecisions[Subject](clocks.steady, settings.failed_pause_seconds)
-        self._patience = Patience(
+        self._patience = UndecidedRequests(
             settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
         )
         self._projection = Projection(bus, store, lambda: self.state, settings.history_bounds())
@@ -119,7 +119,7 @@ class Planner:
             await self.standby.run(stopping, lambda: self._projection.run(lambda: self.is_active))
 
     def begin(self) -> Follower:
-        self._intake = Intake(PlannerState(self._settings.rules()), self._clocks.steady, self._on_records)
+        self._intake = PlannerIntake(PlannerState(self._settings.rules()), self._clocks.steady, self._on_records)
         self._follower = follower_into(self._intake, self._bus)
         return self._follower
 
@@ -139,11 +139,11 @@ class Planner:
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def take_turn(self, turn: Turn) -> None:
+    async def take_turn(self, turn: WriterTurn) -> None:
         await self._hear_clusters()
         self._intake.writing = True
         self._projection.begin()
-        self._memory = Memory(self._settings.pace())
+        self._memory = RoundMemory(self._settings.pace())
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _prove_words(self) -> None:
@@ -176,7 +176,7 @@ class Planner:
     def pause_seconds(self) -> float:
         return self._settings.tick_seconds
 
-    def step(self, turn: Turn) -> Decisions:
+    def step(self, turn: WriterTurn) -> Decisions:
         """Decides queued requests, declares decisions of scale policies, and takes the steps of a round."""
         decided = Decisions()
         self._serve_before_requests(turn, decided)
@@ -187,11 +187,11 @@ class Planner:
             self._look_after(turn, decided)
         return decided
 
-    def _serve_before_requests(self, turn: Turn, decided: Decisions) -> None:
+    def _serve_before_requests(self, turn: WriterTurn, decided: Decisions) -> None:
         """Retries waiting workloads of a higher priority than the queued requests, so that they get free room first."""
         lowest, self._lowest_asked = self._lowest_asked, None
         undecided = self.standby.requests.has_put_off
-        moments = Moments(self._clocks.steady, lambda: self._moment(turn))
+        moments = DecisionClock(self._clocks.steady, lambda: self._moment(turn))
         for step in steps_before_requests(self.state, moments, lowest, self._failed.decision_of, undecided):
             self._take_step(step, decided)
 
@@ -207,7 +207,7 @@ class Planner:
         """
         try:
             decided.add(events, trace)
-        except Unwritable as error:
+        except UnwritableEvent as error:
             self._failed.note(subject, error)
             return False
         self._apply(events)
@@ -221,7 +221,7 @@ class Planner:
         """Hides this instance's gauges: only the leader shows the state."""
         hide()
 
-    def _autoscale(self, turn: Turn, decided: Decisions) -> None:
+    def _autoscale(self, turn: WriterTurn, decided: Decisions) -> None:
         """Declares sizes that scale policies decided, in the same transaction.
 
         Their number is bounded for waiting requests.
@@ -247,12 +247,12 @@ class Planner:
         longest = min(self._settings.refuse_after_seconds, self._patience.onward_seconds)
         return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
 
-    def _look_after(self, turn: Turn, decided: Decisions) -> None:
+    def _look_after(self, turn: WriterTurn, decided: Decisions) -> None:
         """Takes the steps of a round: what follows from the fleet or from time, without a request."""
         before, started_ns = len(decided.events), tracing.clock_ns()
         undecided = self.standby.requests.ask_again() > 0
         retry_workloads(self.state, self._failed.ended())
-        moments = Moments(self._clocks.steady, lambda: self._moment(turn))
+        moments = DecisionClock(self._clocks.steady, lambda: self._moment(turn))
         for step in steps_of_round(self.state, self._memory, moments, self._failed.decision_of, undecided):
             self._take_step(step, decided)
         if tracing.is_on() and any(isinstance(event, PlacementDecided) for event in decided.events[before:]):
@@ -263,7 +263,7 @@ class Planner:
     def _apply(self, events: Sequence[Written]) -> None:
         apply_events(self.state, events, self._clocks.steady())
 
-    def _moment(self, turn: Turn) -> Moment:
+    def _moment(self, turn: WriterTurn) -> Moment:
         return Moment(self._clocks.steady(), self._clocks.wall_ms(), turn.next_generation())
 
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
@@ -422,18 +422,18 @@ class Planner:
         async for reply in self._watches.watch(request, self._current, self.standby.positions):
             yield reply
 
-    def _noted(self, place: Place) -> Place:
+    def _noted(self, place: QueuePlace) -> QueuePlace:
         """Notes the lowest priority of the requests that are decided next. Returns the place."""
         lowest = self._lowest_asked
         self._lowest_asked = place.priority if lowest is None else min(lowest, place.priority)
         return place
 
-    async def _ask(self, verb: str, decide: Decide[T], place: Place = ANY) -> T:
+    async def _ask(self, verb: str, decide: Decide[T], place: QueuePlace = ANY) -> T:
         """Queues a request. Returns its answer once the answer is in the log. Raises RequestError."""
         self.standby.check_able(1, name_of_caller())
         return await self.standby.requests.answered(self._put(verb, decide, place))
 
-    def _put(self, verb: str, decide: Decide[T], place: Place, batch: object = None) -> Waiting[T]:
+    def _put(self, verb: str, decide: Decide[T], place: QueuePlace, batch: object = None) -> WaitingCall[T]:
         # The order of requests about a workload is fixed here, when a call arrives. The request itself is decided in a
         # later step, perhaps several times: it goes back to the queue as long as it waits for binds.
         asked = self._patience.asked(place, self._clocks.steady())
@@ -449,10 +449,10 @@ class Planner:
             moment = Moment(now, self._clocks.wall_ms(), generation, patient, listening, onward)
             try:
                 events, reply = decide(self.state, moment)
-            except Unheard:
+            except UnheardRequest:
                 listening = False  # The request is decided once more, without waiting.
                 raise NotYet(lambda: not self._is_listening(asked.since)) from None
-            except Undecided as undecided:
+            except UndecidedRequest as undecided:
                 if self._patience.put_off(asked, now):
                     raise NotYet from None
                 raise _not_decided_yet(f"{undecided}: not refused yet") from None

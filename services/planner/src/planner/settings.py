@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.core.background.headroom import Pace
-from planner.core.knowledge.rules import Rules
+from planner.core.background.headroom import HeadroomPace
+from planner.core.knowledge.rules import PlannerRules
 from planner.log.projection import HistoryBounds
 from spillway.running.standby import StandbySettings
 from spillway.settings import constant, setting
@@ -241,15 +241,15 @@ class PlannerSettings(StandbySettings):
         """Returns the limits of kept decisions."""
         return HistoryBounds(self.history_kept_max, self.history_gone_seconds, self.history_waiting_max)
 
-    def pace(self) -> Pace:
+    def pace(self) -> HeadroomPace:
         """Returns how often headroom is reported."""
-        return Pace(
+        return HeadroomPace(
             self.headroom_seconds, self.headroom_repeat_seconds, self.headroom_settle_seconds, self.headroom_looks_max
         )
 
-    def rules(self) -> Rules:
+    def rules(self) -> PlannerRules:
         """Returns the numbers that decisions depend on."""
-        return Rules(
+        return PlannerRules(
             capacity_age_max=self.capacity_age_max_seconds,
             bind_quiet=self.bind_quiet_seconds,
             bind_wait_max=self.bind_wait_max_seconds,

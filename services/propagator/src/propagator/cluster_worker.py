@@ -11,10 +11,10 @@ import structlog
 
 from propagator.cluster.attempts import Attempts
 from propagator.cluster.finder import Finder
-from propagator.cluster.member import Member
-from propagator.cluster.memory import SETTLED, Memories, Memory
-from propagator.cluster.mirror import Mirror, Owner
-from propagator.cluster.namespaces import Namespaces
+from propagator.cluster.member import MemberCluster
+from propagator.cluster.memory import SETTLED, AttemptMemories, AttemptMemory
+from propagator.cluster.mirror import DependencyOwner, ObjectMirror
+from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.cluster.shape_asker import ShapeAsker
 from propagator.core.actions import (
     Action,
@@ -24,20 +24,20 @@ from propagator.core.actions import (
     Hold,
     Look,
     Nothing,
+    PropagationRules,
     Question,
     Report,
-    Rules,
     Write,
     bug_met,
     is_ours,
     lacks,
 )
-from propagator.core.desired import Desired, Target, Wanted
+from propagator.core.desired import DesiredState, PartTarget, WantedState
 from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
-from propagator.core.live import LABEL_FLEET, Live, Reference
-from propagator.core.manifests import Template
+from propagator.core.live import LABEL_FLEET, DependencyReference, LiveState
+from propagator.core.manifests import NamedTemplate
 from propagator.core.reconcile import after, next_action
-from propagator.core.status import Outcome, held_back, observed, with_beside, with_change
+from propagator.core.status import AttemptOutcome, held_back, observed, with_beside, with_change
 from propagator.log.log_proof import LogProof
 from propagator.log.orphans import Orphans
 from propagator.log.reporter import Reporter
@@ -52,11 +52,11 @@ from spillway.clusters.api import (
     ClusterApi,
     ClusterUnreachable,
     Conflict,
-    Failed,
-    Listed,
+    FollowingFailed,
+    ListedObjects,
+    ObjectRemoved,
+    ObjectUpserted,
     Refused,
-    Removed,
-    Upserted,
 )
 from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
 from spillway.kubernetes.objects import Kind
@@ -77,7 +77,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedResources:
     """The objects that all cluster workers of one instance share.
 
     placed_by: the traces of placements that are not carried out yet, by target.
@@ -85,19 +85,19 @@ class Shared:
     """
 
     bus: Bus
-    desired: Desired
-    rules: Rules
+    desired: DesiredState
+    rules: PropagationRules
     settings: PropagatorSettings
     clock: Callable[[], float]
     slots: asyncio.Semaphore
-    placed_by: tracing.Origins[Target]
+    placed_by: tracing.Origins[PartTarget]
     proof: LogProof
 
 
 class ClusterWorker:
     """One cluster's worker. It runs until it is cancelled; its other methods pass on what was read from the log."""
 
-    def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: Shared) -> None:
+    def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: SharedResources) -> None:
         self.cluster = cluster
         self.epoch = epoch
         self._api = api
@@ -108,8 +108,8 @@ class ClusterWorker:
         self._placed_by = shared.placed_by
         self._proof = shared.proof
         self._attempts = Attempts(shared.settings, shared.slots)
-        self._namespaces = Namespaces(shared.clock, shared.settings.namespace_missing_seconds)
-        self._member = Member(
+        self._namespaces = ClusterNamespaces(shared.clock, shared.settings.namespace_missing_seconds)
+        self._member = MemberCluster(
             api,
             shared.rules.fleet,
             shared.clock,
@@ -117,9 +117,9 @@ class ClusterWorker:
             self._namespaces,
             shared.settings,
         )
-        self._mirror = Mirror(cluster)
-        self._queue = WorkQueue[Target]()
-        self._memories = Memories(shared.desired.status, shared.rules, shared.clock)
+        self._mirror = ObjectMirror(cluster)
+        self._queue = WorkQueue[PartTarget]()
+        self._memories = AttemptMemories(shared.desired.status, shared.rules, shared.clock)
         self._reporter = Reporter(
             shared.bus, epoch, shared.settings, self._shown_alone, shared.desired.status, self._vanished
         )
@@ -160,14 +160,14 @@ class ClusterWorker:
         """
         await self._reporter.flush()
 
-    def touch(self, target: Target) -> None:
+    def touch(self, target: PartTarget) -> None:
         """Notes that the log may want something else of the target. An unexpected error is limited to this target."""
         try:
             self._touch(target)
         except Exception as error:
             self._met_a_bug(target, error)
 
-    def _touch(self, target: Target) -> None:
+    def _touch(self, target: PartTarget) -> None:
         if self._desired.lists(target):
             self._memories.ensure(target)
             self._consider(target, asked=True)
@@ -185,7 +185,7 @@ class ClusterWorker:
         """Returns whether the log already has an answer of this cluster that admits pods of this template."""
         return self._asker.knows(digest)
 
-    def ask_shape(self, template: Template, trace: Headers) -> None:
+    def ask_shape(self, template: NamedTemplate, trace: Headers) -> None:
         """Queues a planner's question about the shape that the cluster admits for a pod of this template."""
         self._asker.ask(template, trace)
 
@@ -203,7 +203,7 @@ class ClusterWorker:
         if renewed and self._all_listed.is_set():
             self._orphans.note_all()
 
-    def contradict(self, target: Target, offset: int) -> None:
+    def contradict(self, target: PartTarget, offset: int) -> None:
         """Publishes a status again if a writer without the turn has replaced it, or if it was deleted in the log."""
         self._reporter.contradict(target, offset)
 
@@ -220,35 +220,35 @@ class ClusterWorker:
             if name in KINDS:
                 self._orphans.note_log()
 
-    def _workloads_in(self, kind: str, change: Change) -> frozenset[Target]:
+    def _workloads_in(self, kind: str, change: Change) -> frozenset[PartTarget]:
         match change:
-            case Listed(objects):
+            case ListedObjects(objects):
                 return self._mirror.list_workloads(kind, objects)
-            case Upserted(found):
+            case ObjectUpserted(found):
                 changed = self._mirror.upsert_workload(found)
                 return frozenset() if changed is None else frozenset({changed})
-            case Removed(found):
+            case ObjectRemoved(found):
                 return frozenset({self._mirror.remove_workload(found)})
             case _:
                 return frozenset()
 
-    def _owners_in(self, kind: str, change: Change) -> frozenset[Target]:
+    def _owners_in(self, kind: str, change: Change) -> frozenset[PartTarget]:
         match change:
-            case Listed(objects):
+            case ListedObjects(objects):
                 return self._owned_by(self._mirror.list_dependencies(kind, objects))
-            case Upserted(found):
+            case ObjectUpserted(found):
                 return self._owned_by(self._mirror.upsert_dependency(kind, found))
-            case Removed(found):
+            case ObjectRemoved(found):
                 return self._owned_by(self._mirror.remove_dependency(kind, found))
             case _:
                 return frozenset()
 
-    def _owned_by(self, owners: frozenset[Owner]) -> frozenset[Target]:
+    def _owned_by(self, owners: frozenset[DependencyOwner]) -> frozenset[PartTarget]:
         others = (owner for owner in owners if not self._memories.owns(owner))
         return self._memories.owned_by(owners) | self._mirror.unlisted(others)
 
     def _note_reach(self, name: str, change: Change) -> None:
-        if isinstance(change, Failed):
+        if isinstance(change, FollowingFailed):
             self._failing.add(name)
             metrics.CLUSTER_UNREACHABLE.labels(change.error.reason).inc()
             log.warning("a cluster cannot be followed", cluster=self.cluster, kind=name, error=str(change.error))
@@ -257,7 +257,7 @@ class ClusterWorker:
             self._failing.discard(name)
             self._attempts.answered()
             log.info("a cluster is followed again", cluster=self.cluster, kind=name)
-        if isinstance(change, Listed) and name not in self._listed:
+        if isinstance(change, ListedObjects) and name not in self._listed:
             self._listed.add(name)
             if self._listed == FOLLOWED.keys():
                 self._all_listed.set()
@@ -265,7 +265,7 @@ class ClusterWorker:
                     self._consider(target, asked=True)
                 self._orphans.note_all()
 
-    def _consider(self, target: Target, *, asked: bool) -> None:
+    def _consider(self, target: PartTarget, *, asked: bool) -> None:
         """Puts the target in the queue unless the mirror shows already that nothing has to be done.
 
         asked: the log wants something else, so an earlier failure is tried again at once; otherwise the target waits
@@ -276,7 +276,7 @@ class ClusterWorker:
         except Exception as error:
             self._met_a_bug(target, error)
 
-    def _consider_it(self, target: Target, *, asked: bool) -> None:
+    def _consider_it(self, target: PartTarget, *, asked: bool) -> None:
         memory, wanted = self._memories.get(target), self._desired.wanted(target)
         if memory is None or wanted is None or not self._all_listed.is_set():
             return
@@ -312,7 +312,7 @@ class ClusterWorker:
                 self._queue.done(target)
                 self._waiting.set(len(self._queue))
 
-    def _met_a_bug(self, target: Target, error: Exception) -> None:
+    def _met_a_bug(self, target: PartTarget, error: Exception) -> None:
         """Limits an unexpected error to this object.
 
         The object stays as it is, its status says so, and it is tried again after a pause. Raises an error that ends
@@ -327,7 +327,7 @@ class ClusterWorker:
             self._queue.add(target, memory.met_a_bug(bug_met(text), self._clock(), self._settings))
             self._reporter.note(target)
 
-    async def _bring_about(self, target: Target) -> None:
+    async def _bring_about(self, target: PartTarget) -> None:
         """Acts on the target until nothing is left to do, a rule forbids to go on, or steps_max steps are used up."""
         live = self._nothing_there(target)
         for _ in range(self._settings.steps_max):
@@ -370,7 +370,7 @@ class ClusterWorker:
                 return
         self._queue.add(target, self._settings.retry_first_seconds)
 
-    def _nothing_there(self, target: Target) -> Live | None:
+    def _nothing_there(self, target: PartTarget) -> LiveState | None:
         """Returns an empty Live when the mirror has nothing of the target and no attempt has failed; else None.
 
         The cluster need not be read then: creating an object that exists after all is a conflict, and a read follows
@@ -380,17 +380,19 @@ class ClusterWorker:
         if memory is None or memory.outcome is not None or self._mirror.has(target):
             return None
         namespace = target.namespace
-        return Live(looked={Reference("Namespace", namespace): True} if self._namespaces.has(namespace) else {})
+        return LiveState(
+            looked={DependencyReference("Namespace", namespace): True} if self._namespaces.has(namespace) else {}
+        )
 
-    async def _read(self, wanted: Wanted, kind: str) -> Live:
+    async def _read(self, wanted: WantedState, kind: str) -> LiveState:
         target = wanted.target
-        listed = {Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies}
+        listed = {DependencyReference(dependency.kind, dependency.name) for dependency in wanted.dependencies}
         known = self._mirror.references(target)
         live = await self._member.read(target, {one for one in listed | known if one.kind in FOLLOWED}, kind)
         self._reflect(target, live, kind)
         return live
 
-    def _choose_kind(self, memory: Memory, wanted: Wanted) -> None:
+    def _choose_kind(self, memory: AttemptMemory, wanted: WantedState) -> None:
         """Sets the kind of the object: the declared one, else the known one, else that of the newest object."""
         if wanted.declaration is not None and wanted.declaration.kind in KINDS:
             memory.kind = wanted.declaration.kind
@@ -398,7 +400,9 @@ class ClusterWorker:
             found = self._mirror.newest(wanted.target)
             memory.kind = found.kind if found is not None else DEPLOYMENT
 
-    async def _carry_out(self, action: Write | Question, wanted: Wanted, live: Live, memory: Memory) -> Live:
+    async def _carry_out(
+        self, action: Write | Question, wanted: WantedState, live: LiveState, memory: AttemptMemory
+    ) -> LiveState:
         live = await self._member.carry_out(action, wanted.target, live)
         memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
         if not isinstance(action, Question):
@@ -415,7 +419,7 @@ class ClusterWorker:
             )
         return live
 
-    def _reflect(self, target: Target, live: Live, kind: str) -> None:
+    def _reflect(self, target: PartTarget, live: LiveState, kind: str) -> None:
         """Puts the answers to our own requests into the mirror, so that they need not wait for the watch."""
         found = live.workload
         self._mirror.put_workload(target, kind, found if found and found.marks.fleet == self._rules.fleet else None)
@@ -424,7 +428,9 @@ class ClusterWorker:
             ours = dependency is not None and dependency.marks.fleet == self._rules.fleet
             self._mirror.put_dependency(target.namespace, reference, dependency if ours else None)
 
-    def _ended(self, memory: Memory, wanted: Wanted, live: Live, action: Report | Hold | Nothing) -> None:
+    def _ended(
+        self, memory: AttemptMemory, wanted: WantedState, live: LiveState, action: Report | Hold | Nothing
+    ) -> None:
         """Ends one go at the target: remembers its outcome, queues the next try and has the status published."""
         target = wanted.target
         if self._memories.get(target) is not memory:
@@ -435,7 +441,7 @@ class ClusterWorker:
         lacked = memory.lacks
         match action:
             case Report(state, message, seconds, missing, job):
-                outcome = Outcome(wanted.part.version, state, message, missing, job)
+                outcome = AttemptOutcome(wanted.part.version, state, message, missing, job)
                 again = memory.ended_in(outcome, self._settings) or seconds or None
             case Hold():
                 log.debug("held", cluster=self.cluster, workload=_name(target), reason=action.reason)
@@ -449,7 +455,7 @@ class ClusterWorker:
             self._queue.add(target, again)
         self._reporter.note(target)
 
-    def _shown_alone(self, target: Target) -> WorkloadObserved | None:
+    def _shown_alone(self, target: PartTarget) -> WorkloadObserved | None:
         """Returns the status as `_shown` does. After an unexpected error it returns None, for this object alone."""
         try:
             return self._shown(target)
@@ -459,7 +465,7 @@ class ClusterWorker:
             note_failed("propagator", "workload", error, cluster=self.cluster, workload=_name(target))
             return None
 
-    def _shown(self, target: Target) -> WorkloadObserved | None:
+    def _shown(self, target: PartTarget) -> WorkloadObserved | None:
         """Returns the status that the cluster shows for the target now; None before this turn has looked at it."""
         memory = self._memories.get(target)
         if memory is None:
@@ -474,16 +480,16 @@ class ClusterWorker:
         if hold:
             shown = held_back(shown, self._desired.status(target), target, hold)
         others = self._mirror.workloads.get(target, {}).keys() - {memory.kind}
-        return with_beside(shown, (Reference(kind, target.name) for kind in others))
+        return with_beside(shown, (DependencyReference(kind, target.name) for kind in others))
 
-    def _orphan(self, target: Target) -> WorkloadObserved | None:
+    def _orphan(self, target: PartTarget) -> WorkloadObserved | None:
         found = self._mirror.newest(target)
         version, kind = (found.version, found.kind) if found is not None else (NO_GENERATION, "")
         others = self._mirror.workloads.get(target, {}).keys() - {kind}
-        beside = {Reference(other, target.name) for other in others} | self._mirror.references(target)
-        return with_beside(observed(target, found, Outcome(version, STATE_ORPHANED, ""), kind), beside)
+        beside = {DependencyReference(other, target.name) for other in others} | self._mirror.references(target)
+        return with_beside(observed(target, found, AttemptOutcome(version, STATE_ORPHANED, ""), kind), beside)
 
-    def _vanished(self, target: Target) -> bool:
+    def _vanished(self, target: PartTarget) -> bool:
         known = self._all_listed.is_set() and self._proof.holds()
         return known and not self._mirror.has(target) and not self._desired.lists(target)
 
@@ -491,9 +497,9 @@ class ClusterWorker:
 def _refused(action: Action, kind: str, words: str) -> Report:
     """Returns the report for a refused write. A namespace that may not be created counts as a missing dependency."""
     if isinstance(action, EnsureNamespace):
-        return lacks((Reference("Namespace", action.name),), action.name, f"; it cannot be created: {words}")
+        return lacks((DependencyReference("Namespace", action.name),), action.name, f"; it cannot be created: {words}")
     return Report(STATE_REFUSED, refused_text(kind, words))
 
 
-def _name(target: Target) -> str:
+def _name(target: PartTarget) -> str:
     return f"{target.namespace}/{target.name}"

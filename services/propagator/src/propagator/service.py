@@ -6,10 +6,10 @@ from json import loads
 
 import structlog
 
-from propagator.cluster_worker import ClusterWorker, Shared
-from propagator.core.actions import Rules
-from propagator.core.desired import Desired, Target, Touched, status_target
-from propagator.core.manifests import Template
+from propagator.cluster_worker import ClusterWorker, SharedResources
+from propagator.core.actions import PropagationRules
+from propagator.core.desired import DesiredState, PartTarget, TouchedTargets, status_target
+from propagator.core.manifests import NamedTemplate
 from propagator.log.log_proof import LogProof
 from propagator.settings import PropagatorSettings
 from spillway import tracing
@@ -29,7 +29,7 @@ from spillway.addresses import (
 from spillway.bus import Bus, BusUnavailable, Headers, Record
 from spillway.clusters.api import ClusterApi
 from spillway.events import AdoptionAsked, ClusterJoined, ShapeAdmitted, ShapeAsked, TurnTaken, WorkloadObserved
-from spillway.running.cluster_turns import ClusterTurns, Turn, way_to
+from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, way_to
 from spillway.running.following import TopicReader
 
 SERVICE = "propagator"
@@ -56,8 +56,8 @@ class Propagator:
         self._settings = settings
         self._clock = clock
         self._slots = asyncio.Semaphore(settings.objects_at_once_overall)
-        self._desired = Desired()
-        self._placed_by = tracing.Origins[Target]()
+        self._desired = DesiredState()
+        self._placed_by = tracing.Origins[PartTarget]()
         self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
         self._proof = LogProof(settings.log_proven_seconds)
         self._superseded = asyncio.Event()
@@ -94,7 +94,7 @@ class Propagator:
     async def caught_up(self) -> None:
         await self._reader.caught_up()
 
-    def begin(self, turn: Turn) -> ClusterWorker:
+    def begin(self, turn: ClusterTurn) -> ClusterWorker:
         api = self._connect(self._desired.clusters[turn.cluster])
         api.write_only_while(self._proof.holds)
         return ClusterWorker(turn.cluster, turn.epoch, api, self._shared())
@@ -136,11 +136,11 @@ class Propagator:
         workers = self.turns.workers
         clusters = [one for one in asked.clusters if one in workers and not workers[one].knows_shape(asked.template)]
         if clusters:
-            template = Template(asked.template, asked.namespace, asked.name, loads(asked.pod))
+            template = NamedTemplate(asked.template, asked.namespace, asked.name, loads(asked.pod))
             for cluster in clusters:
                 self.turns.tell(cluster, lambda worker: worker.ask_shape(template, trace))
 
-    def _note_trace(self, record: Record, touched: Touched) -> None:
+    def _note_trace(self, record: Record, touched: TouchedTargets) -> None:
         """Keeps the trace of a placement until the work for it is done, so that the work joins that trace."""
         if record.topic == PLACEMENTS.name and tracing.is_on():
             for target in touched.targets:
@@ -149,7 +149,7 @@ class Propagator:
 
     def _note_status(self, event: WorkloadObserved, offset: int) -> None:
         self.turns.note(event.cluster, event.epoch)
-        target = Target(event.cluster, event.namespace, event.name)
+        target = PartTarget(event.cluster, event.namespace, event.name)
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
             self.turns.tell(event.cluster, lambda worker: worker.contradict(target, offset))
@@ -168,8 +168,8 @@ class Propagator:
             digest, _, cluster = record.key.partition("/")
             self.turns.tell(cluster, lambda worker: worker.ask_shape_again(digest))
 
-    def _shared(self) -> Shared:
-        return Shared(
+    def _shared(self) -> SharedResources:
+        return SharedResources(
             bus=self._bus,
             desired=self._desired,
             rules=self._rules(),
@@ -180,9 +180,9 @@ class Propagator:
             proof=self._proof,
         )
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> PropagationRules:
         settings = self._settings
-        return Rules(
+        return PropagationRules(
             fleet=self._bus.fleet,
             create_namespaces=settings.create_namespaces,
             corrections_max=settings.corrections_max,

@@ -8,32 +8,32 @@ import structlog
 
 from snapshot import counters
 from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
-from snapshot.core.collection import TROUBLE_CHARACTERS_MAX, Collection, Record, Unwritten
+from snapshot.core.collection import TROUBLE_CHARACTERS_MAX, Collection, Record, UnwrittenRecord
 from snapshot.core.log_book import LogBook
 from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
 from snapshot.settings import SnapshotSettings
 from spillway import tracing
 from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.clusters.api import (
-    Alive,
     Change,
     ClusterApi,
     ClusterUnreachable,
-    Failed,
-    Listed,
-    Paged,
+    FollowingFailed,
+    ListedObjects,
+    ListedPage,
+    ObjectRemoved,
+    ObjectUpserted,
     PagesEnded,
-    Removed,
-    Upserted,
+    StreamAlive,
 )
 from spillway.clusters.credentials import BadCredentials
-from spillway.dead_letters import TooLarge, Unwritable
+from spillway.dead_letters import EventTooLarge, UnwritableEvent
 from spillway.events import ClusterJoined, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
 from spillway.fitting import UnwritableKeys, unwritable
 from spillway.kubernetes.objects import NODES, Kind
 from spillway.pauses import doubled_seconds
-from spillway.running.cluster_turns import Turn
+from spillway.running.cluster_turns import ClusterTurn
 from spillway.troubles import Trouble, TroubleCode, code_of_reason
 from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
@@ -54,7 +54,7 @@ class ScaledWorkloads:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CollectorShared:
     """The objects that the collectors of one process share.
 
     claim: takes a turn once more, for a higher epoch. Raises BusUnavailable.
@@ -64,7 +64,7 @@ class Surroundings:
     bus: Bus
     connect: Connect
     settings: SnapshotSettings
-    claim: Callable[[Turn], Awaitable[None]]
+    claim: Callable[[ClusterTurn], Awaitable[None]]
     book: LogBook
     book_read: asyncio.Event
     list_slots: asyncio.Semaphore
@@ -76,7 +76,7 @@ class Surroundings:
 class Collector:
     """One turn at one cluster. It runs until it is cancelled or has finished. A bug in the core raises."""
 
-    def __init__(self, turn: Turn, joined: ClusterJoined, around: Surroundings) -> None:
+    def __init__(self, turn: ClusterTurn, joined: ClusterJoined, around: CollectorShared) -> None:
         self.cluster = joined.cluster
         self.core = Collection(joined.cluster, around.bus.fleet, around.settings, pack_columns)
         self._turn = turn
@@ -199,22 +199,22 @@ class Collector:
     async def _apply(self, kind: Kind, change: Change) -> None:
         now = asyncio.get_running_loop().time
         match change:
-            case Upserted():
+            case ObjectUpserted():
                 self.core.upserted(kind, (change.object,), now())
-            case Removed():
+            case ObjectRemoved():
                 self.core.removed(kind, change.object, now())
-            case Alive():
+            case StreamAlive():
                 self.core.alive(kind, now())
-            case Listed():
+            case ListedObjects():
                 self.core.listed(kind, change.objects, now())
-            case Paged():
+            case ListedPage():
                 step = self._settings.list_step_objects
                 for start in range(0, len(change.objects), step):
                     self.core.paged(kind, change.objects[start : start + step])
                     await asyncio.sleep(0)
             case PagesEnded():
                 self.core.retained(kind, change.uids, now())
-            case Failed():
+            case FollowingFailed():
                 counters.unreachable(change.error.reason)
                 self._log.warning("stream failed", kind=kind.plural, error=str(change.error))
                 self.core.failed(kind, _trouble(change.error), forbidden=change.error.reason == "forbidden")
@@ -330,7 +330,7 @@ class Collector:
             self.core.unacknowledged(records)
             await self._bus_failed(error)
             return
-        except Unwritable:
+        except UnwritableEvent:
             self._cannot_be_written(records, loop.time())
             await is_set_within(self._finishing, self._settings.bus_retry_seconds)
             return
@@ -369,8 +369,8 @@ def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[in
     return dict.fromkeys(found, trace) if trace else {}
 
 
-def _unwritten(record: Record, error: Unwritable) -> Unwritten:
-    return Unwritten(record, str(error), error.size - error.size_max if isinstance(error, TooLarge) else 0)
+def _unwritten(record: Record, error: UnwritableEvent) -> UnwrittenRecord:
+    return UnwrittenRecord(record, str(error), error.size - error.size_max if isinstance(error, EventTooLarge) else 0)
 
 
 def _trouble(error: ClusterUnreachable, what: str = "") -> Trouble:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from snapshot.collector import SERVICE, Collector, Connect, Surroundings
+from snapshot.collector import SERVICE, Collector, CollectorShared, Connect
 from snapshot.core.log_book import LogBook, address_of_key
 from snapshot.settings import SnapshotSettings
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, CLUSTERS, PENDING, PODS, SCALE_POLICIES, Tombstone, Topic
@@ -22,7 +22,7 @@ from spillway.events import (
 )
 from spillway.events_scaling import PodsObserved, ScalePolicyDeclared
 from spillway.model import Generation
-from spillway.running.cluster_turns import ClusterTurns, Turn
+from spillway.running.cluster_turns import ClusterTurn, ClusterTurns
 from spillway.running.following import TopicReader
 from spillway.waiting import is_set_within
 
@@ -50,7 +50,7 @@ class Snapshot:
         self._settings = settings
         self._book = LogBook()
         self.turns = ClusterTurns[Collector](bus, SERVICE, instance, settings, self)
-        self._around = Surroundings(
+        self._around = CollectorShared(
             bus,
             connect,
             settings,
@@ -107,7 +107,7 @@ class Snapshot:
         await self._clusters.caught_up()
         await self._changes.caught_up()
 
-    def begin(self, turn: Turn) -> Collector:
+    def begin(self, turn: ClusterTurn) -> Collector:
         return Collector(turn, self._joined[turn.cluster], self._around)
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from spillway.running.cluster_serving import connected, serve
 from spillway.running.heap import survivors_set_aside
 from spillway.running.process import Process, help_asked, run
 from spillway.settings import from_environment
-from vk_bridge.api.kubelet import Kubelet
+from vk_bridge.api.kubelet import KubeletApi
 from vk_bridge.service import Bridge
 from vk_bridge.settings import VkBridgeSettings
 
@@ -29,7 +29,7 @@ async def main(process: Process) -> None:
     )
     async with KafkaBus(kafka, settings.fleet, f"spillway/vk-bridge/{process.instance}") as bus:
         bridge = Bridge(bus, partial(connected, settings, api_settings), settings, process.instance)
-        async with Kubelet(settings, bridge.lent_pods):
+        async with KubeletApi(settings, bridge.lent_pods):
             with survivors_set_aside():
                 await serve(process, bus, bridge)
 

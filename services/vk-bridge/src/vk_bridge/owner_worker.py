@@ -11,7 +11,7 @@ import structlog
 from spillway import tracing
 from spillway.addresses import RECALLS
 from spillway.bus import Bus
-from spillway.clusters.api import Change, ClusterApi, ClusterUnreachable, Conflict, Listed, Refused
+from spillway.clusters.api import Change, ClusterApi, ClusterUnreachable, Conflict, ListedObjects, Refused
 from spillway.events_lending import NodeLent, NodeReturned
 from spillway.lending_marks import LENT, LENT_NODE, POOL_UID, virtual_node_name
 from spillway.model import Generation
@@ -27,13 +27,13 @@ from vk_bridge.cluster.copy_tender import CopyTender
 from vk_bridge.cluster.leases import Leases
 from vk_bridge.cluster.lendable import SERVICE
 from vk_bridge.cluster.listing import Listing, Part, nodes_listed, pods_listed
-from vk_bridge.cluster.node_reader import Answers, NodeReader, Reading
+from vk_bridge.cluster.node_reader import NodeReader, NodeReading, WriteAnswers
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool, Pools
-from vk_bridge.cluster.read_cache import Known, ReadCache, is_of_pod
+from vk_bridge.cluster.read_cache import ReadCache, RestingNode, is_of_pod
 from vk_bridge.cluster.stale_virtual_nodes import StaleVirtualNodes
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.loan import OWNED
 from vk_bridge.core.node.steps import (
     CloseVirtual,
@@ -48,7 +48,7 @@ from vk_bridge.core.node.steps import (
 )
 from vk_bridge.core.node.urgency import Urgency, urgency
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, what_cannot_wait
-from vk_bridge.core.selection.desired_loans import Address, DesiredLoans
+from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedPod
 from vk_bridge.log.loan_reporter import LoanReporter
 from vk_bridge.log.records import Records
@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class OwnerShared:
     """The objects that all OwnerWorkers of one instance share. wall_ms: returns Unix time, which orders nothing.
 
     reconsider: is called when there may be nothing more to do at a cluster.
@@ -68,7 +68,7 @@ class Shared:
     """
 
     bus: Bus
-    state: LogState
+    state: LendingLogState
     settings: VkBridgeSettings
     pools: Pools
     slots: NodeSlots
@@ -78,7 +78,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NodePlan:
     """The writes that are due for one node. due_at: the clock time of the next change that no watch reports.
 
     bears_amendment: the answer of `bears_amendment` for this step.
@@ -93,7 +93,7 @@ class Plan:
 class OwnerWorker:
     """Works on one cluster until it is cancelled. Other methods tell it of new log records and of changes in a pool."""
 
-    def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: Shared) -> None:
+    def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: OwnerShared) -> None:
         self.cluster = cluster
         self.epoch = epoch
         self._api = api
@@ -110,7 +110,7 @@ class OwnerWorker:
         self._mirror = OwnerCache(cluster, fleet)
         self._watch = ClusterWatch(api, self._mirror, settings, self._heard)
         self._records = Records(shared.bus, settings, self._acknowledged)
-        address = Address(settings.kubelet_address, settings.port_by_pool)
+        address = KubeletAddress(settings.kubelet_address, settings.port_by_pool)
         self._desired_loans = DesiredLoans(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
         self._book = LoanReporter(
             cluster, shared.state, self._desired_loans, self._records, self.next_generation, shared.wall_ms
@@ -185,7 +185,7 @@ class OwnerWorker:
 
     def touch_virtual(self, pool: str, virtual_node: str, change: Change, *, pods: bool) -> None:
         """Queues the nodes that a pool's change concerns; a list may concern each. pods: the change is about pods."""
-        if isinstance(change, Listed):
+        if isinstance(change, ListedObjects):
             part: Part = "pool_pods" if pods else "virtual"
             listing = pods_listed(part, change.objects) if pods else nodes_listed(part, change.objects)
             for node in self._nodes_with_something():
@@ -234,7 +234,7 @@ class OwnerWorker:
     @staticmethod
     def _listing(change: Change) -> Listing | None:
         """Returns the owner's nodes or pods of a list; None if the change is not a list."""
-        if not isinstance(change, Listed):
+        if not isinstance(change, ListedObjects):
             return None
         of_pods = any(isinstance(one, WatchedPod) for one in change.objects)
         return pods_listed("own_pods", change.objects) if of_pods else nodes_listed("node", change.objects)
@@ -354,7 +354,7 @@ class OwnerWorker:
                 self._queue.done(node)
                 metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
 
-    async def _bring_about_alone(self, name: str) -> tuple[float | None, Reading | None]:
+    async def _bring_about_alone(self, name: str) -> tuple[float | None, NodeReading | None]:
         """Does the same as `_bring_about`; after an unexpected error only this node is read again, after a pause."""
         try:
             done = await self._bring_about(name)
@@ -364,7 +364,7 @@ class OwnerWorker:
         self._failures.end(name)
         return done
 
-    async def _bring_about(self, name: str) -> tuple[float | None, Reading | None]:
+    async def _bring_about(self, name: str) -> tuple[float | None, NodeReading | None]:
         """Reads, decides and writes until nothing is left to do. Returns the seconds after which to look again.
 
         Also returns the last reading if nothing was left. After a write, the clusters' answers replace what was read.
@@ -382,7 +382,7 @@ class OwnerWorker:
                 continue
             if plan == before:
                 break  # The plan was carried out without a visible effect; a second try at once would not help.
-            before, answers = plan, Answers()
+            before, answers = plan, WriteAnswers()
             try:
                 written, again = await self._carry_out(plan, reading, answers)
             except Conflict as error:
@@ -411,7 +411,7 @@ class OwnerWorker:
         self._restless[name] = goes = self._restless.get(name, 0) + 1
         return doubled_seconds(settings.retry_seconds, settings.retry_longest_seconds, goes - 1), None
 
-    async def _next_reading(self, reading: Reading, answers: Answers) -> Reading:
+    async def _next_reading(self, reading: NodeReading, answers: WriteAnswers) -> NodeReading:
         self._last_read.note_versions(reading.name, answers.between)
         if answers.incomplete:
             return await self._read(reading.name)
@@ -419,7 +419,7 @@ class OwnerWorker:
             return await self._reader.read_pods_again(reading, answers, self._desired_loans.virtual_spec)
         return self._reader.amended(reading, answers, self._desired_loans.virtual_spec)
 
-    async def _read(self, name: str, known: Known | None = None) -> Reading:
+    async def _read(self, name: str, known: RestingNode | None = None) -> NodeReading:
         """Reads a node with the pool that its register names; reads again if that is not the expected pool.
 
         known: the nodes are unchanged, so only pods are read. This does not apply if the pool joined or left since.
@@ -436,7 +436,7 @@ class OwnerWorker:
             return await self._reader.read(name, node.pool, self._pool(node.pool), self._desired_loans.virtual_spec)
         return reading
 
-    def _plan(self, reading: Reading) -> Plan:
+    def _plan(self, reading: NodeReading) -> NodePlan:
         """Returns the writes that are due now, and the time at which something is due without a change."""
         name, observation = reading.name, reading.observation
         self._book.see(reading)
@@ -461,9 +461,11 @@ class OwnerWorker:
         failed_until = asyncio.get_running_loop().time() + self._settings.refused_seconds if failed else None
         due = [at for at in (reading.due_at, wait_until, failed_until) if at is not None]
         bears = bears_amendment(step, observation, reading.listed_at, since + self._settings.in_flight_seconds)
-        return Plan(step, pod_steps, min(due, default=None), bears)
+        return NodePlan(step, pod_steps, min(due, default=None), bears)
 
-    async def _carry_out(self, plan: Plan, reading: Reading, answers: Answers) -> tuple[bool, float | None]:
+    async def _carry_out(
+        self, plan: NodePlan, reading: NodeReading, answers: WriteAnswers
+    ) -> tuple[bool, float | None]:
         """Carries out a plan. Returns whether anything was written, and the seconds until something is due.
 
         If the node's step fails, its pods do not move. Pods evicted from a virtual node that is still open would come
@@ -487,7 +489,7 @@ class OwnerWorker:
         due += [self._settings.missing_seconds] if waits else []
         return written or written_pods, min(due, default=None)
 
-    def _pod_written(self, reading: Reading, counts: Counter[str], step: PodStep) -> None:
+    def _pod_written(self, reading: NodeReading, counts: Counter[str], step: PodStep) -> None:
         match step:
             case DeletePool(uid) | LetGo(uid):
                 self._book.evicted(reading, uid)
@@ -499,7 +501,7 @@ class OwnerWorker:
         if not isinstance(step, Mirror):
             counts[type(step).__name__] += 1
 
-    async def _carry_out_step(self, step: Step, reading: Reading, answers: Answers) -> bool:
+    async def _carry_out_step(self, step: Step, reading: NodeReading, answers: WriteAnswers) -> bool:
         kind = type(step).__name__
         try:
             written = await self._writer.carry_out(step, reading, answers)

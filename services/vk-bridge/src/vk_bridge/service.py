@@ -23,14 +23,14 @@ from spillway.bus import Bus, BusUnavailable, Record
 from spillway.clusters.api import Change
 from spillway.events import TurnTaken
 from spillway.events_lending import NodeLent, NodeRecalled, NodeReturned
-from spillway.running.cluster_turns import ClusterTurns, Turn, way_to
+from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, way_to
 from spillway.running.following import TopicReader
 from vk_bridge.api.lent_pods import LentPods
 from vk_bridge.cluster.pools import Connect, Pools
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.touched import apply_record
 from vk_bridge.node_slots import NodeSlots
-from vk_bridge.owner_worker import OwnerWorker, Shared
+from vk_bridge.owner_worker import OwnerShared, OwnerWorker
 from vk_bridge.settings import VkBridgeSettings
 
 SERVICE = "vk-bridge"
@@ -60,7 +60,7 @@ class Bridge:
         self._connect = connect
         self._settings = settings
         self._wall_ms = wall_ms
-        self._state = LogState()
+        self._state = LendingLogState()
         self._slots = NodeSlots(settings.nodes_at_once_overall, settings.nodes_beside_recalled)
         self._recalled_by = tracing.Origins[tuple[str, str]]()
         self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
@@ -103,8 +103,8 @@ class Bridge:
     async def caught_up(self) -> None:
         await self._reader.caught_up()
 
-    def begin(self, turn: Turn) -> OwnerWorker:
-        shared = Shared(
+    def begin(self, turn: ClusterTurn) -> OwnerWorker:
+        shared = OwnerShared(
             self._bus,
             self._state,
             self._settings,

@@ -35,7 +35,7 @@ class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
     remaining_item_count: Count | None = None
 
 
-class Page(Struct, Generic[T], frozen=True, gc=False):
+class ListPage(Struct, Generic[T], frozen=True, gc=False):
     metadata: ListMeta
     items: tuple[T, ...] | None  # Required: an answer without items is no list. Go writes an empty list as null.
 
@@ -45,7 +45,7 @@ class Page(Struct, Generic[T], frozen=True, gc=False):
         return None if after is None and self.metadata.continue_ else len(self.items or ()) + (after or 0)
 
 
-class Counted(Struct, frozen=True, gc=False):
+class CountedObject(Struct, frozen=True, gc=False):
     """An object that is counted and not read.
 
     Decoding ends at the first object beyond the bound, because millions of empty objects take hundreds of MiB before
@@ -81,23 +81,23 @@ class Bookmark(Struct, frozen=True, gc=False):
     metadata: ListMeta
 
 
-class Cause(Struct, frozen=True, gc=False):
+class ApiStatusCause(Struct, frozen=True, gc=False):
     field: str = ""
     reason: str = ""
 
 
-class StatusDetails(Struct, frozen=True, gc=False):
-    causes: tuple[Cause, ...] = ()
+class ApiStatusDetails(Struct, frozen=True, gc=False):
+    causes: tuple[ApiStatusCause, ...] = ()
 
 
-class Status(Struct, frozen=True, gc=False):
+class ApiStatus(Struct, frozen=True, gc=False):
     """The answer of a server instead of an object."""
 
     kind: str = ""
     reason: str = ""
     message: str = ""
     code: int = 0
-    details: StatusDetails | None = None
+    details: ApiStatusDetails | None = None
 
     @property
     def is_about_rights(self) -> bool:
@@ -116,20 +116,20 @@ class Status(Struct, frozen=True, gc=False):
 
 
 MANIFEST: Final = json.Decoder(Manifest)
-MANIFEST_PAGE: Final = json.Decoder(Page[Manifest])
-COUNTED_PAGE: Final = json.Decoder(Page[Counted])
-RAW_PAGE: Final = json.Decoder(Page[Raw])
+MANIFEST_PAGE: Final = json.Decoder(ListPage[Manifest])
+COUNTED_PAGE: Final = json.Decoder(ListPage[CountedObject])
+RAW_PAGE: Final = json.Decoder(ListPage[Raw])
 WATCH_EVENT: Final = json.Decoder(WatchEvent)
 BOOKMARK: Final = json.Decoder(Bookmark)
-STATUS: Final = json.Decoder(Status)
+STATUS: Final = json.Decoder(ApiStatus)
 
 
 @lru_cache(maxsize=256)
-def page_decoder(kind: Kind) -> json.Decoder[Page[Any]]:
-    return json.Decoder(cast(Any, Page)[kind.type])
+def page_decoder(kind: Kind) -> json.Decoder[ListPage[Any]]:
+    return json.Decoder(cast(Any, ListPage)[kind.type])
 
 
-def count(body: bytes, most: int) -> Page[Counted]:
+def count(body: bytes, most: int) -> ListPage[CountedObject]:
     """Counts the objects of a page without reading them. Raises one of UNREADABLE when there are more than `most`."""
     _COUNT.most, _COUNT.found = most, 0
     return COUNTED_PAGE.decode(body)
@@ -143,7 +143,7 @@ def weight(text: bytes) -> int:
     return len(text) + VALUE_BYTES * text.count(b",")
 
 
-def read_status(body: bytes) -> Status:
+def read_status(body: bytes) -> ApiStatus:
     """Returns the server's status, with texts of at most SAID_CHARACTERS_MAX.
 
     Another body, such as a proxy's page, becomes the message.
@@ -151,7 +151,7 @@ def read_status(body: bytes) -> Status:
     try:
         said = STATUS.decode(body)
     except UNREADABLE:
-        return Status(message=body[:500].decode(errors="replace"))
+        return ApiStatus(message=body[:500].decode(errors="replace"))
     reason, message = cut(said.reason, SAID_CHARACTERS_MAX), cut(said.message, SAID_CHARACTERS_MAX)
     return replace(said, reason=reason, message=message)
 

@@ -39,7 +39,17 @@ from spillway.clusters.transport import (
     always,
     may_change,
 )
-from spillway.clusters.watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
+from spillway.clusters.watch import (
+    Change,
+    FollowingFailed,
+    ListedObjects,
+    ListedPage,
+    ObjectRemoved,
+    ObjectUpserted,
+    PagesEnded,
+    Reflector,
+    StreamAlive,
+)
 from spillway.kubernetes import objects
 from spillway.kubernetes.objects import (
     CONFIG_MAPS,
@@ -76,31 +86,31 @@ __all__ = [
     "RESOURCE_QUOTAS",
     "SECRETS",
     "SERVICES",
-    "Alive",
     "AlreadyExists",
     "Change",
     "ClusterApiSettings",
     "ClusterUnreachable",
     "Conflict",
-    "Failed",
+    "FollowingFailed",
     "Forbidden",
     "HttpTransport",
     "Kind",
-    "Listed",
+    "ListedObjects",
+    "ListedPage",
     "LogOptions",
     "Manifest",
     "Manifests",
     "MayWrite",
     "NotFound",
-    "Paged",
+    "ObjectRemoved",
+    "ObjectUpserted",
     "PagesEnded",
     "Refused",
-    "Removed",
     "Response",
+    "StreamAlive",
     "Transport",
     "TransportStatus",
     "UnreachableReason",
-    "Upserted",
     "WriteHeldBack",
     "always",
     "may_change",
@@ -144,7 +154,7 @@ class ClusterApi(Lists):
         return Reflector(self, kind, objects.selectors(label_selector, field_selector)).changes()
 
     def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
-        """Follows with lists as Paged and PagesEnded in place of Listed: for lists too long to be held whole."""
+        """Follows with lists as Paged and PagesEnded in place of ListedObjects: for lists too long to be held whole."""
         return Reflector(self, kind, objects.selectors(label_selector, ""), paged=True).changes()
 
     def follow_manifests(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from spillway.clusters import answers
-from spillway.clusters.answers import ListMeta, Page
+from spillway.clusters.answers import ListMeta, ListPage
 from spillway.clusters.errors import ClusterUnreachable, TooLarge, TooMuch
 from spillway.clusters.requests import Requests
 from spillway.kubernetes import objects
@@ -102,7 +102,7 @@ class Lists(Requests):
         tally.add(len(found), kept_bytes)
         return found
 
-    def counted(self, kind: Kind, body: bytes, most: int) -> Page[answers.Counted]:
+    def counted(self, kind: Kind, body: bytes, most: int) -> ListPage[answers.CountedObject]:
         """Counts the objects of a page without reading them. More than `most` objects are garbage."""
         try:
             return answers.count(body, most)

@@ -67,7 +67,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class AccountRole:
     """The rights that a service's account needs in clusters with one kind of use."""
 
     name: str
@@ -98,7 +98,7 @@ _NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", ob
 _WRITE: Final = "get list watch create patch delete"
 _ONE_BY_ONE: Final = "each pod of a node that goes back is deleted with a request of its own, and returns take longer"
 
-SNAPSHOT: Final = Role(
+SNAPSHOT: Final = AccountRole(
     "snapshot",
     "snapshot",
     "every cluster",
@@ -131,7 +131,7 @@ SNAPSHOT: Final = Role(
     ),
 )
 
-PROPAGATOR: Final = Role(
+PROPAGATOR: Final = AccountRole(
     "propagator",
     "propagator",
     "every cluster",
@@ -176,7 +176,7 @@ PROPAGATOR: Final = Role(
     ),
 )
 
-BRIDGE_OWNER: Final = Role(
+BRIDGE_OWNER: Final = AccountRole(
     "vk-bridge-owner",
     "vk-bridge",
     "clusters that lend nodes",
@@ -203,7 +203,7 @@ BRIDGE_OWNER: Final = Role(
     ),
 )
 
-BRIDGE_POOL: Final = Role(
+BRIDGE_POOL: Final = AccountRole(
     "vk-bridge-pool",
     "vk-bridge",
     "pools that lent nodes appear in",

@@ -20,7 +20,7 @@ SHORT_WATCH_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObjects:
     """All objects of a whole list. An object that a reader knows and that is not listed is gone."""
 
     objects: tuple[Any, ...]
@@ -28,7 +28,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class ListedPage:
     """Some of the objects of a list in pages. The list may begin again from the start."""
 
     objects: tuple[Any, ...]
@@ -43,22 +43,22 @@ class PagesEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Upserted:
+class ObjectUpserted:
     object: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class ObjectRemoved:
     object: Any  # the last state
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class StreamAlive:
     """Nothing changed, and the stream works: a bookmark came, or the stream opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FollowingFailed:
     """Following has failed, or fails for another reason than before; sent once.
 
     Any other change means that it works again.
@@ -99,7 +99,7 @@ class _KnownObjects:
             raise TooMuch(self._api.name, "garbage", detail)
 
 
-Change = Listed | Paged | PagesEnded | Upserted | Removed | Alive | Failed
+Change = ListedObjects | ListedPage | PagesEnded | ObjectUpserted | ObjectRemoved | StreamAlive | FollowingFailed
 
 
 class Reflector:
@@ -157,7 +157,7 @@ class Reflector:
                     least_seconds = self._api.settings.too_much_pause_seconds
                 if self._failing != error.reason:
                     self._failing = error.reason
-                    yield (Failed(error),)
+                    yield (FollowingFailed(error),)
             pause_seconds = self._api.settings.pause_seconds(self._setbacks, self._api.random)
             await asyncio.sleep(max(least_seconds, pause_seconds))
 
@@ -189,14 +189,14 @@ class Reflector:
                         raise ClusterUnreachable(self._api.name, "garbage", why)
                     places.update(map(self._place, found))
                     if self._paged:
-                        yield Paged(found)
+                        yield ListedPage(found)
                     else:
                         objects.extend(found)
         self._version, self._silent_seconds = version, 0.0
         self._failing = None
         self._known = self._known_from_list(places)
         uids = frozenset(uid for uid, _, _ in places)
-        yield PagesEnded(uids, version) if self._paged else Listed(tuple(objects), version)
+        yield PagesEnded(uids, version) if self._paged else ListedObjects(tuple(objects), version)
 
     async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
         settings = self._api.settings
@@ -207,7 +207,7 @@ class Reflector:
             async for chunk in chunks:
                 if self._opened_at is None:
                     self._opened_at = asyncio.get_running_loop().time()
-                batch: list[Change] = [] if chunk else [Alive()]
+                batch: list[Change] = [] if chunk else [StreamAlive()]
                 trouble: ClusterUnreachable | None = None
                 try:
                     for line in lines.feed(chunk):
@@ -263,10 +263,10 @@ class Reflector:
             self._version = version
             is_gone = event.type == "DELETED"
             self._note(found, event.object, is_gone=is_gone)
-            return Removed(found) if is_gone else Upserted(found)
+            return ObjectRemoved(found) if is_gone else ObjectUpserted(found)
         if event.type == "BOOKMARK":
             self._version = self._api.decoded(answers.BOOKMARK, event.object).metadata.resource_version
-            return Alive()
+            return StreamAlive()
         if event.type == "ERROR":
             self._api.read(Response(self._api.decoded(answers.STATUS, event.object).code, bytes(event.object)))
         raise ClusterUnreachable(self._api.name, "garbage", f"an event of type {event.type[:40]!r}")

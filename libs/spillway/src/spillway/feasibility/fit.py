@@ -14,7 +14,7 @@ import numpy as np
 from spillway.feasibility.near import NearBound
 from spillway.feasibility.node_match import (
     Bools,
-    Verdict,
+    NodeFilters,
     filter_by_labels,
     filter_by_lasting_taints,
     filter_by_name,
@@ -27,7 +27,7 @@ from spillway.feasibility.node_match import (
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.own_template import candidates
 from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
-from spillway.feasibility.topology import Bound
+from spillway.feasibility.topology import SpreadBound
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape, VolumeLimit
 
@@ -75,7 +75,7 @@ class Fit:
     when_empty: bool
     reasons: tuple[tuple[str, int], ...]
     beyond: tuple[str, ...] = ()
-    bounds: tuple[Bound | NearBound, ...] = ()
+    bounds: tuple[SpreadBound | NearBound, ...] = ()
 
     def limit(self) -> NodeLimit:
         if not self.beyond or not self.reasons:
@@ -136,7 +136,7 @@ def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
 
 
 def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
-    verdict = Verdict(nodes.live)
+    verdict = NodeFilters(nodes.live)
     filter_by_state(shape, nodes, verdict)
     filter_by_name(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
@@ -160,11 +160,11 @@ def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     )
     if not ceilings and groups is None:
         return fits
-    bound = Bound(per_node, [ceiling for _, ceiling in ceilings])
+    bound = SpreadBound(per_node, [ceiling for _, ceiling in ceilings])
     return _bounded(fits, bound if groups is None else NearBound(bound, groups), [text for text, _ in ceilings])
 
 
-def _bounded(fits: Fit, bound: Bound | NearBound, texts: Sequence[str]) -> Fit:
+def _bounded(fits: Fit, bound: SpreadBound | NearBound, texts: Sequence[str]) -> Fit:
     total = bound.certain()
     named = [*dict.fromkeys(texts), *(["affinity to its own first replica"] if isinstance(bound, NearBound) else [])]
     beyond = tuple(named) if total < fits.total else ()
@@ -182,7 +182,7 @@ def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
 
     Cordons, node troubles and loans are ignored: they pass.
     """
-    verdict = Verdict(nodes.live)
+    verdict = NodeFilters(nodes.live)
     filter_by_name(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
     filter_by_lasting_taints(shape, nodes, verdict)
@@ -225,7 +225,7 @@ def _is_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
     return any(matches_labels(term.labels, labels) for term in sure)
 
 
-def filter_by_ports(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_ports(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     if shape.host_ports:
         taken = [row for row, ports in nodes.ports.items() if _clash(shape.host_ports, ports)]
         verdict.out(_rows(taken, nodes), "host port in use")
@@ -260,7 +260,7 @@ def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tu
     return np.maximum(least, 0), binding
 
 
-def _count_binding(shape: Shape, verdict: Verdict, binding: Int64s) -> None:
+def _count_binding(shape: Shape, verdict: NodeFilters, binding: Int64s) -> None:
     counts = np.bincount(binding[verdict.open], minlength=len(shape.requests))
     for (name, _), count in zip(shape.requests, counts.tolist(), strict=True):
         if count:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from spillway.feasibility.nodes import NO_DOMAIN
-from spillway.feasibility.topology import Bound
+from spillway.feasibility.topology import SpreadBound
 from spillway.model import Int64s
 
 GROUPS_MAX = 64
@@ -16,16 +16,18 @@ class NearBound:
     groups: [rows], nodes to which the first replica ties all others; NO_DOMAIN for a node that takes none.
     """
 
-    def __init__(self, everywhere: Bound, groups: Int64s) -> None:
+    def __init__(self, everywhere: SpreadBound, groups: Int64s) -> None:
         takes = np.where(groups != NO_DOMAIN, everywhere.takes, 0)
         self._sums = np.bincount(groups[takes > 0], takes[takes > 0]).astype(np.int64)
         self._sums = self._sums[self._sums > 0]
-        self._bounds: list[Bound] | None = None
+        self._bounds: list[SpreadBound] | None = None
         self._everywhere = everywhere
         if everywhere.ceilings:
             found = np.unique(groups[takes > 0])
             if len(found) <= GROUPS_MAX:
-                bounds = [Bound(np.where(groups == group, takes, 0), everywhere.ceilings) for group in found.tolist()]
+                bounds = [
+                    SpreadBound(np.where(groups == group, takes, 0), everywhere.ceilings) for group in found.tolist()
+                ]
                 self._bounds = [bound for bound in bounds if bound.certain()]
         self.possible = self._possible()
 

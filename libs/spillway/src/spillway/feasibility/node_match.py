@@ -30,7 +30,7 @@ TRANSIENT_TAINTS = "node.kubernetes.io/"
 """The prefix of taints that the cluster itself adds and removes: cordoned, not ready, under pressure."""
 
 
-class Verdict:
+class NodeFilters:
     """The nodes that are still open, and why others are out. Each node is out for the first reason that excluded it."""
 
     def __init__(self, live: Bools) -> None:
@@ -44,19 +44,19 @@ class Verdict:
             self.open &= ~mask
 
 
-def filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     verdict.out(nodes.state != NODE_OWNED, "lent or recalled")
     verdict.out(nodes.unlent, "not lent by their owners' rows")
     if untolerated((UNSCHEDULABLE,), shape.tolerations):
         verdict.out(nodes.unschedulable != 0, "cordoned")
 
 
-def filter_by_name(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_name(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     if shape.node_name:
         verdict.out(~_named((shape.node_name,), nodes), f"node name {shape.node_name}")
 
 
-def filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     if shape.node_selector:
         matched = nodes_matching((NodeTerm(selector_requirements(shape), ()),), nodes)
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
@@ -65,14 +65,14 @@ def filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Non
         verdict.out(~nodes_matching(shape.node_terms, nodes), "node affinity")
 
 
-def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     for index, taints in enumerate(nodes.taint_sets):
         taint = untolerated(taints, shape.tolerations)
         if taint is not None:
             verdict.out(nodes.taint_set == index, f"taint {taint}")
 
 
-def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     """Excludes nodes by volume limits.
 
     This is apart from node affinity, which also decides which nodes count for a spread.
@@ -81,7 +81,7 @@ def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> No
         verdict.out(~nodes_matching(limit.terms, nodes), limit.reason)
 
 
-def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     """Excludes nodes by lasting taints. It ignores lending's, and those that the cluster itself sets and removes."""
     for index, taints in enumerate(nodes.taint_sets):
         lasting = [one for one in taints if one.key != LENDING and not one.key.startswith(TRANSIENT_TAINTS)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from spillway.feasibility.node_match import Bools, Verdict, filter_by_labels, filter_by_taints
+from spillway.feasibility.node_match import Bools, NodeFilters, filter_by_labels, filter_by_taints
 from spillway.feasibility.nodes import NO_DOMAIN, ClusterNodes
 from spillway.feasibility.topology import Ceiling
 from spillway.kubernetes.pod_shape import matches_labels
@@ -21,7 +21,7 @@ def over(key: str) -> str:
     return "" if key == HOSTNAME_LABEL else f" over {key}"
 
 
-def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Int64s | None:
+def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Int64s | None:
     """Excludes the nodes that running pods bar. A node is out for the first reason in the scheduler's order.
 
     Returns groups [rows] when the shape must be near its own replicas and none runs yet: the first replica picks one
@@ -74,7 +74,7 @@ def limits_a_node(shape: Shape, nodes: ClusterNodes) -> bool:
     return own and one_node_a_host(nodes)
 
 
-def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Iterator[tuple[str, Ceiling]]:
+def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Iterator[tuple[str, Ceiling]]:
     """Excludes the nodes that the spread constraints bar. Yields ceilings for constraints that the replicas count for.
 
     The constraints apply one after the other, as in the scheduler.
@@ -101,7 +101,7 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Ite
 
 def _counting(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Bools:
     """Returns [rows]: the nodes whose pods a constraint counts. It depends only on honor_affinity and honor_taints."""
-    verdict = Verdict(keyed)
+    verdict = NodeFilters(keyed)
     if spread.honor_affinity:
         filter_by_labels(shape, nodes, verdict)
     if spread.honor_taints:
@@ -191,7 +191,7 @@ def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool
     return matches_labels(term.selector.requirements, dict(shape.traits.labels))
 
 
-def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Int64s | None:
+def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Int64s | None:
     """Excludes nodes by affinity.
 
     Each term needs a pod in its domain that all terms mean, except for the first replica.

@@ -67,7 +67,7 @@ class Ceiling:
         return int(amounts[self.domains == NO_DOMAIN].sum())
 
 
-class Bound:
+class SpreadBound:
     """The least and the most replicas under ceilings. takes: [rows], replicas that each node takes by itself."""
 
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling]) -> None:

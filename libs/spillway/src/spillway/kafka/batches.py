@@ -48,7 +48,7 @@ class UnreadRest:
     checksum: None = None
 
 
-class Batch:
+class KafkaBatch:
     """A batch like aiokafka's, which it uses for all but compressed records. raw: the bytes with the header.
 
     count: called with the number of bytes that were decompressed.
@@ -101,7 +101,7 @@ class Batch:
         return UnreadRest(self._batch.next_offset - 1, timestamp, timestamp_type, headers)
 
 
-class Batches:
+class KafkaBatches:
     """The batches of one partition in one fetch, with the methods of aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes) -> None:
@@ -117,13 +117,13 @@ class Batches:
     def size_in_bytes(self) -> int:
         return int(self._records.size_in_bytes())
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> KafkaBatch | None:
         batch = self._records.next_batch()
         if batch is None:
             return None
         begin = self._at
         self._at += _LENGTH.size + _LENGTH.unpack_from(self._data, begin)[0]
-        return Batch(batch, self._data[begin : self._at], self._count)
+        return KafkaBatch(batch, self._data[begin : self._at], self._count)
 
     def _count(self, unpacked_bytes: int) -> None:
         self._unpacked_bytes += unpacked_bytes

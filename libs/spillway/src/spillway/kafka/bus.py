@@ -42,9 +42,9 @@ from spillway.kafka import internals
 from spillway.kafka.access import WORLD, access_to, keep_trying
 from spillway.kafka.feed import KafkaFeed
 from spillway.kafka.fetch_sessions import SessionClient
-from spillway.kafka.member import Member, Seat
+from spillway.kafka.member import GroupMember, GroupSeat
 from spillway.kafka.settings import KafkaSettings, cluster_group, standby_group, transactional_id
-from spillway.kafka.topics import LogReader, LogState, hidden, log_changed, tune_aiokafka, unmarked
+from spillway.kafka.topics import LogReader, TopicsState, hidden, log_changed, tune_aiokafka, unmarked
 
 __all__ = ["KafkaBus", "KafkaFeed", "KafkaSettings", "KafkaStandbyTurn", "KafkaWriter"]
 
@@ -65,7 +65,7 @@ class KafkaBus:
         self.source = source
         self.access = access_to(settings.bootstrap, settings.security)
         self._wanted_fleet = fleet
-        self._state = LogState("", {})
+        self._state = TopicsState("", {})
         self._usable: frozenset[internals.Point] = frozenset()
         self._producer: Any = None
         self._opening = asyncio.Lock()
@@ -266,14 +266,14 @@ class KafkaBus:
     @contextlib.asynccontextmanager
     async def _membership(
         self, group: str, topic: Topic, instance: str, session_seconds: float
-    ) -> AsyncIterator[Member]:
-        async def join(seat: Seat) -> None:
+    ) -> AsyncIterator[GroupMember]:
+        async def join(seat: GroupSeat) -> None:
             await self.retry_until(
                 self.settings.start_seconds, lambda: self._join(seat, group, topic, instance, session_seconds)
             )
 
         settings, says_good_bye = self.settings, internals.GOOD_BYE in self._usable
-        member = Member(group, self.partition_count(topic), settings.let_go_seconds, join)
+        member = GroupMember(group, self.partition_count(topic), settings.let_go_seconds, join)
         await member.sit_down()
         staying = asyncio.create_task(
             member.stay(settings.heartbeat_seconds, settings.retry_seconds_max, self.close_later)
@@ -288,7 +288,7 @@ class KafkaBus:
                 leaving = self.close_later(member.seat.leave(says_good_bye))
                 await asyncio.wait([leaving], timeout=self.settings.close_seconds)
 
-    async def _join(self, seat: Seat, group: str, topic: Topic, instance: str, session_seconds: float) -> None:
+    async def _join(self, seat: GroupSeat, group: str, topic: Topic, instance: str, session_seconds: float) -> None:
         seat.consumer = consumer = AIOKafkaConsumer(
             **await self.access.arguments(),
             group_id=group,
@@ -306,7 +306,7 @@ class KafkaBus:
 
     # ── The log itself ──
 
-    async def _read_log(self) -> LogState:
+    async def _read_log(self) -> TopicsState:
         async with LogReader(self.access, self.settings.topic_prefix) as reader:
             return await reader.read()
 
@@ -372,7 +372,7 @@ class KafkaWriter:
 class KafkaStandbyTurn:
     """The turn of a standby service: the one partition of its turns topic, and the writer that belongs to it."""
 
-    def __init__(self, bus: KafkaBus, service: str, instance: str, member: Member) -> None:
+    def __init__(self, bus: KafkaBus, service: str, instance: str, member: GroupMember) -> None:
         self._bus = bus
         self._service = service
         self._instance = instance

@@ -9,8 +9,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from spillway.addresses import Topic
-from spillway.bus import Batch, Bus, Offsets, OtherFleet
-from spillway.dead_letters import Reading, Stored
+from spillway.bus import Bus, Offsets, OtherFleet, RecordBatch
+from spillway.dead_letters import LetterReading, StoredRecord
 from spillway.kafka.access import KafkaAccess
 from spillway.kafka.fetch_sessions import SessionClient
 from spillway.kafka.settings import KafkaSettings
@@ -19,7 +19,7 @@ from spillway.retention import clamped
 T = TypeVar("T")
 
 
-class Log(Bus, Protocol):
+class LogBus(Bus, Protocol):
     """The bus that a feed belongs to."""
 
     settings: KafkaSettings
@@ -37,7 +37,7 @@ class KafkaFeed:
     """A reader of whole topics. sessions: the consumer's fetch sessions, or None. Only they count fetch answers."""
 
     def __init__(
-        self, bus: Log, consumer: Any, uncommitted: Any, topics: Sequence[Topic], sessions: SessionClient | None
+        self, bus: LogBus, consumer: Any, uncommitted: Any, topics: Sequence[Topic], sessions: SessionClient | None
     ) -> None:
         self._bus = bus
         self._consumer = consumer
@@ -56,7 +56,9 @@ class KafkaFeed:
         self._settled = -1
         """The number of fetch answers after which the feed's end was last known, with all their records taken."""
         settings = bus.settings
-        self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters)
+        self._reading = LetterReading(
+            bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters
+        )
 
     async def place(self, start: Offsets | None) -> None:
         """Sets the positions: at the beginning, or at start but not before the beginning, else at the end."""
@@ -106,7 +108,7 @@ class KafkaFeed:
         self._places = {place: name for place, name in self._places.items() if place not in gone}
         self._newest_ms = {topic: written for topic, written in self._newest_ms.items() if topic not in names}
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def __aiter__(self) -> AsyncIterator[RecordBatch]:
         settings = self._bus.settings
         yielded = time.monotonic()
         while True:
@@ -117,9 +119,9 @@ class KafkaFeed:
             await self._reading.publish_pending(self._bus)
             if moved or time.monotonic() - yielded >= settings.idle_batch_seconds:
                 yielded = time.monotonic()
-                yield Batch(records, dict(self._positions))
+                yield RecordBatch(records, dict(self._positions))
 
-    async def _fetch(self) -> list[Stored]:
+    async def _fetch(self) -> list[StoredRecord]:
         settings = self._bus.settings
         await asyncio.sleep(max(0.0, self._fetched + settings.batch_pause_seconds - time.monotonic()))
         self._fetched = time.monotonic()
@@ -141,13 +143,13 @@ class KafkaFeed:
                 topic, newest_ms = self._places[place][0], max(record.timestamp for record in records)
                 self._newest_ms[topic] = max(newest_ms, self._newest_ms.get(topic, newest_ms))
         return [
-            Stored(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
+            StoredRecord(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
             for place, records in found.items()
             if place in self._places
             for record in records
         ]
 
-    async def _move(self, stored: Sequence[Stored], answers: int) -> bool:
+    async def _move(self, stored: Sequence[StoredRecord], answers: int) -> bool:
         """Updates the positions, and returns whether one moved.
 
         A transaction's marker moves a position without a record.

@@ -14,10 +14,10 @@ from spillway.kafka.access import NotAllowed
 log = structlog.get_logger()
 
 
-class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
+class GroupSeat(ConsumerRebalanceListener):  # type: ignore[misc]
     """One consumer's membership of the group. Its rebalances count as long as it is the current seat of its member."""
 
-    def __init__(self, member: "Member") -> None:
+    def __init__(self, member: "GroupMember") -> None:
         self._member = member
         self.assignor = internals.own_assignor()
         self.consumer: Any = None
@@ -52,7 +52,7 @@ class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
         return stopped
 
 
-class Member:
+class GroupMember:
     """The partitions that a group assigns to one instance. Iterating gives an assignment after each rebalance.
 
     A rebalance revokes all partitions and usually gives them back, so they are kept for let_go_seconds. A wait for the
@@ -61,10 +61,10 @@ class Member:
     """
 
     def __init__(
-        self, group: str, partition_count: int, let_go_seconds: float, join: Callable[[Seat], Awaitable[Any]]
+        self, group: str, partition_count: int, let_go_seconds: float, join: Callable[[GroupSeat], Awaitable[Any]]
     ) -> None:
         self.partitions: frozenset[int] = frozenset()
-        self.seat: Seat | None = None
+        self.seat: GroupSeat | None = None
         self._group = group
         self._partition_count = partition_count
         self._let_go_seconds = let_go_seconds
@@ -74,7 +74,7 @@ class Member:
 
     async def sit_down(self) -> None:
         """Joins the group. Rebalances of an earlier seat are ignored from then on."""
-        seat = self.seat = Seat(self)
+        seat = self.seat = GroupSeat(self)
         await self._join(seat)
 
     async def stay(

@@ -29,10 +29,10 @@ from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import FleetFormed
 from spillway.kafka import internals
 from spillway.kafka.access import KafkaAccess, LetNotIn, access_to
-from spillway.kafka.batches import Batches
+from spillway.kafka.batches import KafkaBatches
 from spillway.kafka.settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
 from spillway.settings import OperatorError, from_environment
-from spillway.wire import Unreadable, decode
+from spillway.wire import UnreadableMessage, decode
 
 log = logging.getLogger(__name__)
 FLEET_NAME_LENGTH_MAX = 54
@@ -60,7 +60,7 @@ class TopicSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LogState:
+class TopicsState:
     """The fleet that the log belongs to, and the number of partitions of each topic."""
 
     fleet: str
@@ -209,7 +209,7 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
     batch that aiokafka cannot read becomes one unreadable record (batches.py).
     transaction_retry_seconds: how often a transaction asks for earlier marks; None leaves aiokafka's value.
     """
-    internals.replace_memory_records(Batches)
+    internals.replace_memory_records(KafkaBatches)
     if transaction_retry_seconds is not None:
         internals.retry_transactions_every(transaction_retry_seconds)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -231,7 +231,7 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
 
 
 async def log_changed(
-    known: LogState, read: Callable[[], Awaitable[LogState]], every_seconds: float, request_seconds: float
+    known: TopicsState, read: Callable[[], Awaitable[TopicsState]], every_seconds: float, request_seconds: float
 ) -> str:
     """Returns, with the reason, when the log's fleet or partitions change. Logs once when the log stops answering."""
     connected = True
@@ -331,7 +331,7 @@ class LogReader:
         finally:
             await self._admin.close()
 
-    async def read(self) -> LogState:
+    async def read(self) -> TopicsState:
         """Returns the state of the log. Raises NoLog when a topic is missing or no fleet was formed."""
         described = {entry["topic"]: len(entry["partitions"]) for entry in await self._admin.describe_topics(None)}
         missing = [topic.name for topic in TOPICS if self._prefix + topic.name not in described]
@@ -345,7 +345,7 @@ class LogReader:
             raise
         if not fleet:
             raise NoLog(f"no fleet was formed on topic {FLEET.name}: run `spillway topics`")
-        return LogState(fleet, {topic.name: described[self._prefix + topic.name] for topic in TOPICS})
+        return TopicsState(fleet, {topic.name: described[self._prefix + topic.name] for topic in TOPICS})
 
     async def _fleet(self) -> str:
         """Returns the fleet that was formed last. Each call reads the whole topic, which is one record."""
@@ -358,7 +358,7 @@ class LogReader:
             for records in (await self._consumer.getmany(timeout_ms=100)).values():
                 for record in records:
                     kind = dict(record.headers).get("ce_type", b"").decode(errors="replace")
-                    with suppress(Unreadable):
+                    with suppress(UnreadableMessage):
                         event = decode(FLEET.name, kind, record.value or b"")
                         fleet = event.fleet if isinstance(event, FleetFormed) else fleet
         return fleet

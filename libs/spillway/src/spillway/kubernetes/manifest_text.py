@@ -31,7 +31,7 @@ class ReadManifest(str):
     trouble: str
 
 
-class _Unreadable(Exception):
+class _UnreadableText(Exception):
     """A text cannot be read. The error says what is wrong, without the name of the text."""
 
 
@@ -43,7 +43,7 @@ def read_once(text: str, budget: ValueBudget) -> ReadManifest:
         parsed = _parsed(text, budget)
         if not _is_json(text):
             manifest.json = _json_of(parsed)
-    except _Unreadable as bad:
+    except _UnreadableText as bad:
         manifest.trouble = str(bad)
     return manifest
 
@@ -61,7 +61,7 @@ def read_object(text: str, where: str) -> dict[str, Any]:
     check_size(text, where)
     try:
         parsed = _read_again(text) if isinstance(text, ReadManifest) else _parsed(text, ValueBudget(NODES_MAX))
-    except _Unreadable as bad:
+    except _UnreadableText as bad:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {bad}") from None
     if "\\u" in text or "\\U" in text:
         _check_characters(parsed, where)
@@ -90,11 +90,11 @@ def _parsed(text: str, budget: ValueBudget) -> Any:
             # More entries would be more values than _check_extent allows. It is called after the values are made.
             parsed = read_counted(text, budget, merged_max=size)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise _Unreadable(f"neither JSON nor YAML: {str(error)[:200]}") from None
+        raise _UnreadableText(f"neither JSON nor YAML: {str(error)[:200]}") from None
     repeated = max(0, _check_extent(parsed, size, budget if is_json else None) - size)
     if not budget.takes_repeated(repeated):
         expected = f"expected at most {REPEATED_BYTES_MAX} in all that is read together"
-        raise _Unreadable(f"{repeated} bytes that its aliases repeat: {expected}")
+        raise _UnreadableText(f"{repeated} bytes that its aliases repeat: {expected}")
     return parsed
 
 
@@ -111,7 +111,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read_again(manifest: ReadManifest) -> Any:
     if manifest.trouble:
-        raise _Unreadable(manifest.trouble)
+        raise _UnreadableText(manifest.trouble)
     if manifest.json or _is_json(manifest):  # It was checked then.
         return json.loads(manifest.json or str(manifest))
     return _parsed(str(manifest), ValueBudget(NODES_MAX))
@@ -156,11 +156,11 @@ def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
             _take(budget, len(value) * (2 if isinstance(value, dict) else 1))
         said += _own_bytes(value)
         if depth > DEPTH_MAX:
-            raise _Unreadable(f"nested deeper than {DEPTH_MAX}")
+            raise _UnreadableText(f"nested deeper than {DEPTH_MAX}")
         if values > size + 1:  # Every value that is written out takes a byte.
-            raise _Unreadable("aliases that repeat more than the text has bytes")
+            raise _UnreadableText("aliases that repeat more than the text has bytes")
         if said > MANIFEST_BYTES_MAX:
-            raise _Unreadable(f"more than {MANIFEST_BYTES_MAX} bytes with what its aliases repeat")
+            raise _UnreadableText(f"more than {MANIFEST_BYTES_MAX} bytes with what its aliases repeat")
     return said
 
 
@@ -168,7 +168,7 @@ def _take(budget: ValueBudget, values: int) -> None:
     try:
         budget.take(values)
     except yaml.YAMLError as error:
-        raise _Unreadable(str(error)) from None
+        raise _UnreadableText(str(error)) from None
 
 
 def _walked(parsed: object) -> Iterator[tuple[object, int]]:

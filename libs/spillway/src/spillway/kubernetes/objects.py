@@ -16,7 +16,7 @@ from msgspec import Meta as Bounds
 from msgspec import Raw, Struct, field, json
 
 from spillway.kubernetes import quantities
-from spillway.kubernetes.pod_terms import UNREAD, Affinity, ObservedAffinity
+from spillway.kubernetes.pod_terms import UNREAD, ObservedAffinity, RequiredPodAffinity
 from spillway.kubernetes.quantities import in_units, nanos_of
 from spillway.kubernetes.specs import ClaimSpec, ClaimStatus, ResourceQuotaSpec, ResourceQuotaStatus, VolumeSpec
 from spillway.lending_marks import POOL_CLUSTER
@@ -84,7 +84,7 @@ class AnyObject(Struct, frozen=True, gc=False, rename="camel"):
     metadata: AnnotatedMeta
 
 
-class Condition(Struct, frozen=True, gc=False, rename="camel"):
+class ObjectCondition(Struct, frozen=True, gc=False, rename="camel"):
     type: str
     status: str
     reason: str = ""
@@ -92,7 +92,7 @@ class Condition(Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class Taint(Struct, frozen=True, gc=False, rename="camel"):
+class ApiTaint(Struct, frozen=True, gc=False, rename="camel"):
     key: str
     effect: str
     value: str = ""
@@ -100,12 +100,12 @@ class Taint(Struct, frozen=True, gc=False, rename="camel"):
 
 class NodeSpec(Struct, frozen=True, gc=False, rename="camel"):
     unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[ApiTaint, ...] = ()
 
 
 class NodeStatus(Struct, frozen=True, gc=False, rename="camel"):
     allocatable: dict[str, Quantity] = {}
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
 
 
 class Node(Struct, frozen=True, gc=False, rename="camel"):
@@ -141,7 +141,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     host_network: bool = False
     overhead: dict[str, Quantity] = {}
     resources: Resources | None = None
-    affinity: Affinity | None = None
+    affinity: RequiredPodAffinity | None = None
 
 
 class ObservedPodSpec(PodSpec, frozen=True, gc=False, rename="camel"):
@@ -166,7 +166,7 @@ class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
 class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
     phase: str = "Pending"
     start_time: str | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: Resources | None = None
@@ -207,7 +207,7 @@ class DeploymentStatus(Struct, frozen=True, gc=False, rename="camel"):
     available_replicas: Int32 = 0
     unavailable_replicas: Int32 = 0
     terminating_replicas: Int32 = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
 
 
 class Deployment(Struct, frozen=True, gc=False, rename="camel"):
@@ -242,7 +242,7 @@ class JobStatus(Struct, frozen=True, gc=False, rename="camel"):
     active: Int32 = 0
     ready: Int32 = 0
     succeeded: Int32 = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
 
 
 class Job(Struct, frozen=True, gc=False, rename="camel"):
@@ -450,7 +450,7 @@ def host_ports(spec: PodSpec) -> frozenset[HostPort]:
     )
 
 
-class _Running(NamedTuple):
+class _RunningPod(NamedTuple):
     """A pod on a node. infeasible: the node can never do the requested resize, so the request does not count."""
 
     containers: Mapping[str, ContainerStatus]
@@ -458,17 +458,17 @@ class _Running(NamedTuple):
     infeasible: bool
 
 
-def _running(spec: PodSpec, status: PodStatus) -> _Running | None:
+def _running(spec: PodSpec, status: PodStatus) -> _RunningPod | None:
     """Returns the running state, or None where nothing can differ from the requests."""
     reported = (*status.container_statuses, *status.init_container_statuses)
     if spec.resources is None and not any(entry.resources for entry in reported):
         return None
     pending = next((condition for condition in status.conditions if condition.type == RESIZE_PENDING), None)
     infeasible = pending is not None and pending.reason == "Infeasible"
-    return _Running({entry.name: entry for entry in reported}, status, infeasible)
+    return _RunningPod({entry.name: entry for entry in reported}, status, infeasible)
 
 
-def _effective(container: Container, running: _Running | None) -> dict[str, int]:
+def _effective(container: Container, running: _RunningPod | None) -> dict[str, int]:
     asked = container.resources.requests
     entry = running and running.containers.get(container.name)
     if not running or not entry or entry.resources is None:
@@ -479,7 +479,10 @@ def _effective(container: Container, running: _Running | None) -> dict[str, int]
 
 
 def _most(
-    running: _Running, asked: Mapping[str, Quantity], actual: Mapping[str, Quantity], promised: Mapping[str, Quantity]
+    running: _RunningPod,
+    asked: Mapping[str, Quantity],
+    actual: Mapping[str, Quantity],
+    promised: Mapping[str, Quantity],
 ) -> dict[str, int]:
     most: dict[str, int] = {}
     for amounts in (actual, promised) if running.infeasible else (asked, actual, promised):
@@ -487,7 +490,7 @@ def _most(
     return most
 
 
-def _replace_with_own_of_pod(nanos: dict[str, int], own: Resources, running: _Running | None) -> None:
+def _replace_with_own_of_pod(nanos: dict[str, int], own: Resources, running: _RunningPod | None) -> None:
     """Replaces the sum over the containers by the requests of the pod as a whole."""
     amounts = _total((own.requests,))
     status = running and running.status

@@ -18,48 +18,48 @@ LABELS_UNKNOWN: Final = (("spillway.io/labels-unknown", ""),)
 itself."""
 
 
-class Expression(Struct, frozen=True, gc=False):
+class SelectorExpression(Struct, frozen=True, gc=False):
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
+class PodTermSelector(Struct, frozen=True, gc=False, rename="camel"):
     match_labels: dict[str, str] = {}
-    match_expressions: tuple[Expression, ...] = ()
+    match_expressions: tuple[SelectorExpression, ...] = ()
 
 
-class Term(Struct, frozen=True, gc=False, rename="camel"):
+class RequiredPodTerm(Struct, frozen=True, gc=False, rename="camel"):
     """A required term. matchLabelKeys are in the selector already: the API server puts them there."""
 
     topology_key: str
-    label_selector: LabelSelector | None = None
+    label_selector: PodTermSelector | None = None
     namespaces: tuple[str, ...] = ()
-    namespace_selector: LabelSelector | None = None
+    namespace_selector: PodTermSelector | None = None
 
 
 class AntiAffinity(Struct, frozen=True, gc=False):
-    required: tuple[Term, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    required: tuple[RequiredPodTerm, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class Affinity(Struct, frozen=True, gc=False, rename="camel"):
+class RequiredPodAffinity(Struct, frozen=True, gc=False, rename="camel"):
     pod_anti_affinity: AntiAffinity | None = None
 
 
-class ObservedAffinity(Affinity, frozen=True, gc=False, rename="camel"):
+class ObservedAffinity(RequiredPodAffinity, frozen=True, gc=False, rename="camel"):
     """An affinity with fields that are read for few pods only; they are kept undecoded."""
 
     node_affinity: Raw = UNREAD
     pod_affinity: Raw = UNREAD
 
 
-def count_of_terms(affinity: Affinity | None) -> int:
+def count_of_terms(affinity: RequiredPodAffinity | None) -> int:
     if affinity is None or affinity.pod_anti_affinity is None:
         return 0
     return len(affinity.pod_anti_affinity.required)
 
 
-def apart_terms(affinity: Affinity | None) -> tuple[PodTerm, ...]:
+def apart_terms(affinity: RequiredPodAffinity | None) -> tuple[PodTerm, ...]:
     """Returns the terms that keep other pods away from a pod. A term without a selector means no pod."""
     if affinity is None or affinity.pod_anti_affinity is None:
         return ()
@@ -75,11 +75,11 @@ def apart_terms(affinity: Affinity | None) -> tuple[PodTerm, ...]:
     )
 
 
-def _selector(selector: LabelSelector) -> PodSelector:
+def _selector(selector: PodTermSelector) -> PodSelector:
     return PodSelector(tuple(sorted(_requirements(selector), key=lambda one: (one.key, one.operator, one.values))))
 
 
-def _requirements(selector: LabelSelector) -> Iterable[Requirement]:
+def _requirements(selector: PodTermSelector) -> Iterable[Requirement]:
     for key, value in selector.match_labels.items():
         yield Requirement(key, "In", (value,))
     for entry in selector.match_expressions:

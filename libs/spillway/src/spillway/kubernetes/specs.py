@@ -43,17 +43,17 @@ class NodeRequirement(Struct, frozen=True, gc=False, rename="camel"):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(Struct, frozen=True, gc=False, rename="camel"):
+class RequiredNodeSelectorTerm(Struct, frozen=True, gc=False, rename="camel"):
     match_expressions: tuple[NodeRequirement, ...] = ()
     match_fields: tuple[NodeRequirement, ...] = ()
 
 
-class NodeSelector(Struct, frozen=True, gc=False, rename="camel"):
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+class RequiredNodeSelector(Struct, frozen=True, gc=False, rename="camel"):
+    node_selector_terms: tuple[RequiredNodeSelectorTerm, ...] = ()
 
 
 class VolumeNodeAffinity(Struct, frozen=True, gc=False, rename="camel"):
-    required: NodeSelector | None = None
+    required: RequiredNodeSelector | None = None
 
 
 class VolumeSpec(Struct, frozen=True, gc=False, rename="camel"):

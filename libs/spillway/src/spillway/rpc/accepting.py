@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from spillway.rpc.connections import Connections, Verdict, place_of
+from spillway.rpc.connections import ConnectionCounts, ConnectionVerdict, place_of
 
 TIME: Final = "time"
 DESCRIPTORS: Final = "descriptors"
@@ -29,7 +29,7 @@ _RETRY_SECONDS: Final = 0.1
 _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-class Accepting:
+class ConnectionAcceptor:
     """Accepts connections of one port.
 
     connections: counts the open connections. begin: serves the connection of a number; raises OSError if the peer has
@@ -39,7 +39,7 @@ class Accepting:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ConnectionCounts,
         refusals: "RefusalLog",
         begin: Callable[[int, socket.socket], Awaitable[None]],
         abort: Callable[[int], None],
@@ -101,7 +101,7 @@ class Accepting:
             self.forget(number)
             raise
 
-    def _made_room(self, verdict: Verdict) -> bool:
+    def _made_room(self, verdict: ConnectionVerdict) -> bool:
         if verdict.closed is None:
             self._refusals.tell(verdict.reason)
             return False

@@ -43,7 +43,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class RpcService:
     """A gRPC service. name: the full name. who: its name in sentences for people."""
 
     name: str
@@ -123,8 +123,8 @@ class _Calls(Mapping[str, Call]):
         )
 
 
-def _service(name: str, who: str, protos: str, values: str) -> Service:
-    return Service(name, who, _Calls(name, protos, values))
+def _service(name: str, who: str, protos: str, values: str) -> RpcService:
+    return RpcService(name, who, _Calls(name, protos, values))
 
 
 PLANNER: Final = _service("spillway.v1.Planner", "planner", "spillway.v1.planner_pb2", "spillway.api")

@@ -18,13 +18,13 @@ from grpc import aio
 
 from spillway import tracing
 from spillway.api_errors import RequestError
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, Service, request_bytes, with_keys
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, RpcService, request_bytes, with_keys
 from spillway.rpc.endpoints import is_loopback, read_file
 from spillway.rpc.fleets import Fleets
 from spillway.rpc.refusals import refusal
 from spillway.rpc.route import Route, reason_of
 from spillway.rpc.trailers import LEADER_TRAILER
-from spillway.rpc.verbs import LendingVerbs, ScalingVerbs, Verbs
+from spillway.rpc.verbs import ClientVerbs, LendingVerbs, ScalingVerbs
 from spillway.settings import OperatorError
 from spillway.verb_names import READING_VERBS
 
@@ -41,7 +41,7 @@ _LEADER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientTimeouts:
     """The limits on the silence of one instance, after which a client asks another.
 
     Keepalive does not notice a frozen one.
@@ -71,8 +71,8 @@ class _Client:
     Empty: any fleet.
     """
 
-    patience = Patience()
-    _service: Service
+    patience = ClientTimeouts()
+    _service: RpcService
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class _Client:
         return leader
 
 
-class PlannerClient(_Client, Verbs):
+class PlannerClient(_Client, ClientVerbs):
     """A client with the verbs of PlannerApi."""
 
     _service = PLANNER

@@ -13,7 +13,7 @@ _IPV6_PREFIX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConnectionVerdict:
     """The decision about one more connection.
 
     reason: the limit that is reached; "" for none. closed: the stranger's connection to close for it. None with a
@@ -24,7 +24,7 @@ class Verdict:
     closed: int | None = None
 
 
-class Connections:
+class ConnectionCounts:
     """Counts open connections. most: of all together. address_most: of one address. strangers_most: of strangers.
 
     A known connection is never closed for another one. A stranger's is: the oldest one of the address that has the most
@@ -45,15 +45,15 @@ class Connections:
     def strangers(self) -> int:
         return len(self._strangers)
 
-    def verdict(self, address: str) -> Verdict:
+    def verdict(self, address: str) -> ConnectionVerdict:
         """Decides about one more connection of this address. Remove the stranger first, then add the connection."""
         if self._of_address[address] >= self._address_most:
-            return Verdict(ADDRESS, self._oldest(address))
+            return ConnectionVerdict(ADDRESS, self._oldest(address))
         if len(self._addresses) >= self._most:
-            return Verdict(ALL, self.oldest_stranger())
+            return ConnectionVerdict(ALL, self.oldest_stranger())
         if len(self._strangers) >= self._strangers_most:
-            return Verdict(STRANGERS, self.oldest_stranger())
-        return Verdict()
+            return ConnectionVerdict(STRANGERS, self.oldest_stranger())
+        return ConnectionVerdict()
 
     def add(self, number: int, address: str) -> None:
         """Adds the connection of a stranger."""

@@ -17,12 +17,12 @@ from spillway.rpc.accepting import (
     DESCRIPTORS,
     EXHAUSTED,
     TIME,
-    Accepting,
+    ConnectionAcceptor,
     RefusalLog,
     connections_most,
     listening_sockets,
 )
-from spillway.rpc.connections import Connections
+from spillway.rpc.connections import ConnectionCounts
 from spillway.rpc.security import RpcSettings
 from spillway.settings import OperatorError
 
@@ -54,8 +54,8 @@ class Front:
         """Opens the port. Raises OperatorError when it cannot listen. Nothing is accepted before `accept`."""
         settings = self._settings
         most = connections_most(settings.connections_max, DESCRIPTORS_EACH, part=PART)
-        bounded = Connections(most, min(most, self._address_most), min(most, settings.strangers_max))
-        self._accepting = Accepting(bounded, self._refusals, self._begin, self._abort, self._count)
+        bounded = ConnectionCounts(most, min(most, self._address_most), min(most, settings.strangers_max))
+        self._accepting = ConnectionAcceptor(bounded, self._refusals, self._begin, self._abort, self._count)
         self._listening = _sockets(settings.host, settings.port)
         self.port = int(self._listening[0].getsockname()[1])
         self._folder = Path(tempfile.mkdtemp(prefix="spillway-rpc-"))
@@ -127,7 +127,7 @@ class Front:
         task.add_done_callback(self._joining.discard)
 
     async def _join(self, outside: "_Outside") -> None:
-        inside = _Side(outside)
+        inside = _FrontSide(outside)
         try:
             connected = self._connected(outside.number)
             await asyncio.get_running_loop().create_unix_connection(lambda: inside, sock=connected)
@@ -157,12 +157,12 @@ class Front:
         metrics.CONNECTIONS.labels("stranger").set(connections.strangers)
 
 
-class _Side(asyncio.Protocol):
+class _FrontSide(asyncio.Protocol):
     """One end of a connection. It passes bytes on to the other end, and reads no more than the other end takes."""
 
     transport: Any = None
 
-    def __init__(self, other: "_Side | None" = None) -> None:
+    def __init__(self, other: "_FrontSide | None" = None) -> None:
         self.other = other
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -189,7 +189,7 @@ class _Side(asyncio.Protocol):
             self.transport.abort()
 
 
-class _Outside(_Side):
+class _Outside(_FrontSide):
     """The end at the client. It is connected with the server after the client's first bytes."""
 
     def __init__(self, front: Front, number: int, bytes_max: int) -> None:
@@ -225,7 +225,7 @@ class _Outside(_Side):
         self.transport.pause_reading()
         self._front.join(self)
 
-    def joined(self, inside: _Side) -> None:
+    def joined(self, inside: _FrontSide) -> None:
         """Notes the connection with the server, and passes the first bytes on."""
         if self._gone:
             inside.abort()

@@ -15,7 +15,7 @@ from spillway import metrics
 _Response = health_pb2.HealthCheckResponse
 
 
-class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """The health service. asked: called with each call's context first. watches_max: at one time, all callers."""
 
     def __init__(self, watches_max: int, asked: Callable[[Any], None]) -> None:

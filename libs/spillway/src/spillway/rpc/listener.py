@@ -19,7 +19,7 @@ from spillway.rpc.call_server import CallServer
 from spillway.rpc.callers import Caller
 from spillway.rpc.endpoints import read_file
 from spillway.rpc.front import Front
-from spillway.rpc.health import Health
+from spillway.rpc.health import HealthService
 from spillway.rpc.reflected import Reflection
 from spillway.rpc.security import MEBIBYTE, STRANGER, Gate, RpcSettings
 from spillway.rpc.shares import Shares
@@ -59,7 +59,7 @@ class Listener:
         self._settings = settings
         self._service = service
         self._front = Front(settings, gate.connections_of_an_address())
-        self._health = Health(settings.health_watches_max, self._health_is_asked)
+        self._health = HealthService(settings.health_watches_max, self._health_is_asked)
         self._handlers = {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self._handlers |= _handlers_of(self._health, health_pb2_grpc.add_HealthServicer_to_server)
         names = (service, "grpc.health.v1.Health", reflection.SERVICE_NAME)

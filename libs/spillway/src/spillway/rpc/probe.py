@@ -9,7 +9,7 @@ import grpc
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, RpcService
 from spillway.rpc.endpoints import read_file
 from spillway.rpc.fleets import fleet_in
 from spillway.rpc.refusals import refusal
@@ -30,7 +30,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeResult:
     """The answer of an instance.
 
     code: OK, or the name of a status, which `text` explains; UNAVAILABLE: nothing answered. serving: by its health
@@ -54,7 +54,7 @@ class Probed:
     fleet: str = ""
 
 
-async def probe(service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
+async def probe(service: RpcService, endpoint: str, identity: Identity, seconds: float) -> ProbeResult:
     """Asks an instance. Never raises for its errors; OperatorError for files of ours that cannot be read."""
     credentials = _credentials(identity) if identity.ca else None
     channel = aio.secure_channel(endpoint, credentials) if credentials else aio.insecure_channel(endpoint)
@@ -64,12 +64,12 @@ async def probe(service: Service, endpoint: str, identity: Identity, seconds: fl
     except aio.AioRpcError as error:
         code, text = error.code().name, error.details() or ""
         why, tls_differs = await _why_not(endpoint, identity, seconds) if code == "UNAVAILABLE" else ("", False)
-        return Probed(endpoint, code, why or text, tls_differs=tls_differs)
+        return ProbeResult(endpoint, code, why or text, tls_differs=tls_differs)
     finally:
         await channel.close()
 
 
-async def _asked(channel: Any, service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
+async def _asked(channel: Any, service: RpcService, endpoint: str, identity: Identity, seconds: float) -> ProbeResult:
     health = health_pb2_grpc.HealthStub(channel)
     told = await health.Check(health_pb2.HealthCheckRequest(service=service.name), timeout=seconds)
     serving = told.status == health_pb2.HealthCheckResponse.SERVING
@@ -81,11 +81,11 @@ async def _asked(channel: Any, service: Service, endpoint: str, identity: Identi
     except aio.AioRpcError as error:
         trailer = error.trailing_metadata()
         refused, fleet = refusal(error.code().name, error.details() or "", trailer), fleet_in(trailer)
-        return Probed(
+        return ProbeResult(
             endpoint, refused.code, refused.text, serving, *_told(trailer), reason=refused.reason, fleet=fleet
         )
     trailer = await answer.trailing_metadata()
-    return Probed(endpoint, "OK", "", serving, *_told(trailer), reply.stale, fleet=fleet_in(trailer))
+    return ProbeResult(endpoint, "OK", "", serving, *_told(trailer), reply.stale, fleet=fleet_in(trailer))
 
 
 def _told(trailer: Any) -> tuple[str, str]:

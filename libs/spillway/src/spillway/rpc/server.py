@@ -15,14 +15,14 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
-from spillway.rpc.calls import PLANNER, Call, Service, message_bytes
+from spillway.rpc.calls import PLANNER, Call, RpcService, message_bytes
 from spillway.rpc.fleets import FLEET_KEY, fleet_in, refuse_other
 from spillway.rpc.incoming import message_of, request_of, trace_of
 from spillway.rpc.listener import Listener
 from spillway.rpc.manifest_reading import ManifestReading, Prepare, unprepared
 from spillway.rpc.refusals import Trailer, bounded, of_the_log, trailer_of
 from spillway.rpc.security import CALLER, Gate, RpcSettings, TooManyCalls
-from spillway.rpc.shares import Share, Shares
+from spillway.rpc.shares import CallerShare, Shares
 from spillway.rpc.trailers import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER
 from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
 from spillway.version import VERSION
@@ -42,13 +42,13 @@ class RpcServer:
         self,
         answers: PlannerApi | ScalingApi | LendingApi,
         settings: RpcSettings,
-        service: Service = PLANNER,
+        service: RpcService = PLANNER,
         fleet: str = "",
         prepare: Prepare = unprepared,
     ) -> None:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
-        self._shares = Shares(Share(*self._gate.share_of_a_caller()))
+        self._shares = Shares(CallerShare(*self._gate.share_of_a_caller()))
         of_callers = settings.manifest_values_max, settings.manifests_waiting_max
         self._reading = ManifestReading(*of_callers, settings.pod_security, prepare)
         self._answers = answers

@@ -30,7 +30,7 @@ caller, too.
 """
 
 
-class Share(NamedTuple):
+class CallerShare(NamedTuple):
     """The limits of one caller at one time.
 
     Calls and watches beyond them are refused. Computations beyond them wait for one of the same caller to end.
@@ -42,7 +42,7 @@ class Share(NamedTuple):
 
 
 class Shares:
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: CallerShare) -> None:
         """share: the share of each caller."""
         self._share = share
         self._running = Counter[tuple[str, bool]]()

@@ -54,7 +54,7 @@ class PlannerApi(Protocol):
         ...
 
 
-class Verbs:
+class ClientVerbs:
     """The verbs of a client. seconds: how long the call may take; without it, the client's own time."""
 
     async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:

@@ -14,7 +14,7 @@ from spillway.running.heap import uncollected
 from spillway.running.process import Process, end_with_the_log
 
 
-class Served(Protocol):
+class ServedClusters(Protocol):
     turns: ClusterTurns[Any]
 
     async def run(self, stopping: asyncio.Event) -> None: ...
@@ -26,7 +26,7 @@ def connected(settings: ClusterTurnSettings, api_settings: ClusterApiSettings, j
     return connect(read, joined.cluster, api_settings)
 
 
-async def serve(process: Process, bus: Bus, served: Served) -> None:
+async def serve(process: Process, bus: Bus, served: ServedClusters) -> None:
     """Runs until the process must stop. Raises OtherFleet, OtherShape, and the error of a worker that met a bug."""
     check_shape()
     process.opened()

@@ -65,7 +65,7 @@ class ClusterTurnSettings:
 
 
 @dataclass(eq=False, slots=True)
-class Turn:
+class ClusterTurn:
     """This instance's right to write for one cluster.
 
     way: the value of ClusterService.way at the start. epoch: the offset of its claim, NO_EPOCH before that is known.
@@ -116,7 +116,7 @@ class ClusterService(Protocol[W_co]):
         """Returns when everything that was in the log at the call has been applied."""
         ...
 
-    def begin(self, turn: Turn) -> W_co:
+    def begin(self, turn: ClusterTurn) -> W_co:
         """Returns the worker for a cluster. All records before the turn's claim have been applied."""
         ...
 
@@ -149,7 +149,7 @@ class ClusterTurns(Generic[W]):
         self._settings = settings
         self._work = work
         self._assignment = NO_CLUSTERS
-        self._turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
+        self._turns: dict[str, tuple[ClusterTurn, asyncio.Task[None]]] = {}
         self._paused: dict[str, asyncio.TimerHandle] = {}
         self._to_namesakes: set[str] = set()
         """The paused clusters that another process with this instance's name has claimed."""
@@ -239,7 +239,7 @@ class ClusterTurns(Generic[W]):
         """Returns whether no work runs there, begins or ends."""
         return cluster not in self._turns
 
-    async def claim(self, turn: Turn) -> None:
+    async def claim(self, turn: ClusterTurn) -> None:
         """Takes the turn, or takes it once more for a higher epoch. Raises BusUnavailable."""
         turn.claiming = True
         try:
@@ -295,12 +295,12 @@ class ClusterTurns(Generic[W]):
     def _take(self, cluster: str, group: asyncio.TaskGroup) -> None:
         way = self._way(cluster)
         if way is not None:
-            turn = Turn(cluster, way)
+            turn = ClusterTurn(cluster, way)
             task = group.create_task(self._hold(turn), name=f"{self._service} at {cluster}")
             self._turns[cluster] = turn, task
             task.add_done_callback(lambda _: self._ended(turn))  # Also for a task that never started.
 
-    async def _hold(self, turn: Turn) -> None:
+    async def _hold(self, turn: ClusterTurn) -> None:
         read_epoch = self._read_epochs.get(turn.cluster, NO_EPOCH)
         await self._claim_first(turn)
         self._check_offsets(turn, read_epoch)
@@ -318,7 +318,7 @@ class ClusterTurns(Generic[W]):
                 self._failures.end(turn.cluster)
             self._failed(turn, error)
 
-    def _failed(self, turn: Turn, error: Exception) -> None:
+    def _failed(self, turn: ClusterTurn, error: Exception) -> None:
         """Claims the cluster again after a pause. Raises an error that ends the process."""
         cluster = turn.cluster
         seconds = self._failures.met(cluster, error, cluster=cluster, epoch=turn.epoch)
@@ -329,7 +329,7 @@ class ClusterTurns(Generic[W]):
         del self._resting[cluster]
         self._unsettled.set()
 
-    async def _claim_first(self, turn: Turn) -> None:
+    async def _claim_first(self, turn: ClusterTurn) -> None:
         while turn.epoch == NO_EPOCH:
             try:
                 await self.claim(turn)
@@ -337,7 +337,7 @@ class ClusterTurns(Generic[W]):
                 log.warning("the turn of a cluster could not be claimed yet", cluster=turn.cluster, error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
-    def _check_offsets(self, turn: Turn, read_epoch: int) -> None:
+    def _check_offsets(self, turn: ClusterTurn, read_epoch: int) -> None:
         """Raises OffsetsWentBack if our claim's offset is below an epoch that was read before.
 
         Everybody would drop our records then. read_epoch: the highest epoch read before the claim, so that record is
@@ -349,7 +349,7 @@ class ClusterTurns(Generic[W]):
                 f"at offset {turn.epoch} now: its topic was made anew or lost its end; nothing is done there"
             )
 
-    def _check(self, turn: Turn) -> None:
+    def _check(self, turn: ClusterTurn) -> None:
         if turn.is_overtaken and turn.cluster not in self._paused:
             log.warning(
                 "a turn was lost to an instance with a higher epoch",
@@ -366,14 +366,14 @@ class ClusterTurns(Generic[W]):
         self._to_namesakes.discard(cluster)
         self._unsettled.set()
 
-    def _let_go(self, turn: Turn) -> None:
+    def _let_go(self, turn: ClusterTurn) -> None:
         """Ends a turn at once. Another turn there begins when this one's work has ended."""
         _, task = self._turns[turn.cluster]
         if not task.cancelling():
             self._dismiss(turn.cluster)
             task.cancel()
 
-    def _ended(self, turn: Turn) -> None:
+    def _ended(self, turn: ClusterTurn) -> None:
         self._dismiss(turn.cluster)
         del self._turns[turn.cluster]
         self._unsettled.set()

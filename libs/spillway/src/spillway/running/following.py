@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, TOPIC_BY_NAME, Topic
-from spillway.bus import Batch, Bus, BusUnavailable, Feed, Offsets, OffsetsWentBack, Record, reached
+from spillway.bus import Bus, BusUnavailable, Feed, Offsets, OffsetsWentBack, Record, RecordBatch, reached
 from spillway.dead_letters import dead_letter
 from spillway.events import TurnTaken
 from spillway.model import Generation
@@ -16,7 +16,7 @@ from spillway.model import Generation
 log = structlog.get_logger()
 
 
-class Intake(Protocol):
+class FollowedIntake(Protocol):
     """The part of a service that applies the records of followed topics."""
 
     def starts(self, ends: Offsets) -> Offsets:
@@ -29,22 +29,22 @@ class Intake(Protocol):
     def take(self, record: Record, live: bool) -> None:
         """Applies one record. live: False for records that were in the topic when the reader opened it.
 
-        Raises Followed.unfit.
+        Raises FollowedTopics.unfit.
         """
         ...
 
-    async def taken(self, batch: Batch, positions: Offsets) -> None:
+    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
         """Notes the end of a batch, which may be empty. The reader goes on after this. positions: in all topics."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedTopics:
     """The topics that a service follows.
 
     whole: topics that are read from their beginnings, with the topic of its turns. later: topics that are read after
     those.
-    unfit: the errors of Intake.take for a record that becomes a dead letter and is left out.
+    unfit: the errors of FollowedIntake.take for a record that becomes a dead letter and is left out.
     last_only: those of the whole topics whose records are large and replace earlier ones of their key. At the start
     only the last record of each key is applied, after all other records: compaction leaves days of older ones.
     """
@@ -64,7 +64,7 @@ class Follower:
     positions: the offset after the last applied record, by partition.
     """
 
-    def __init__(self, bus: Bus, followed: Followed, intake: Intake) -> None:
+    def __init__(self, bus: Bus, followed: FollowedTopics, intake: FollowedIntake) -> None:
         self.turn: TurnTaken | None = None
         self.turn_epoch = -1
         self.written_epoch = -1
@@ -123,7 +123,7 @@ class Follower:
         for feed in self._feeds:
             feed.pass_over(topics)
 
-    async def _read_to_the_end(self, feed: Feed, batches: AsyncIterator[Batch]) -> Offsets:
+    async def _read_to_the_end(self, feed: Feed, batches: AsyncIterator[RecordBatch]) -> Offsets:
         ends = await feed.ends()
         last: dict[tuple[str, str], Record] = {}
         while not reached(self.positions, ends):
@@ -133,11 +133,11 @@ class Follower:
             await asyncio.sleep(0)  # Each may be large, so other tasks get a turn.
         return ends
 
-    async def _follow(self, batches: AsyncIterator[Batch]) -> None:
+    async def _follow(self, batches: AsyncIterator[RecordBatch]) -> None:
         async for batch in batches:
             await self._take(batch)
 
-    async def _take(self, batch: Batch, last: dict[tuple[str, str], Record] | None = None) -> None:
+    async def _take(self, batch: RecordBatch, last: dict[tuple[str, str], Record] | None = None) -> None:
         """Applies a batch. last: records to apply when the end is reached, by topic and key; None after that."""
         for record in batch.records:
             if last is not None and record.topic in self._last_only:

@@ -17,8 +17,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from spillway import metrics
-from spillway.rpc.accepting import TIME, Accepting, RefusalLog, connections_most, listening_sockets
-from spillway.rpc.connections import Connections
+from spillway.rpc.accepting import TIME, ConnectionAcceptor, RefusalLog, connections_most, listening_sockets
+from spillway.rpc.connections import ConnectionCounts
 
 _AFTER_A_BUG_SECONDS: Final = 1.0
 
@@ -52,8 +52,8 @@ class HttpPort:
         most = connections_most(bounds.connections_max, bounds.descriptors_each, port=name)
         refusals = RefusalLog(lambda reason: metrics.HTTP_CONNECTIONS_REFUSED.labels(name, reason).inc(), port=name)
         no_bound = most + 1  # For one address: probes, scrapes and API servers may all share one.
-        connections = Connections(most, no_bound, min(most, bounds.strangers_max))
-        self._accepting = Accepting(connections, refusals, self._begin, self._abort)
+        connections = ConnectionCounts(most, no_bound, min(most, bounds.strangers_max))
+        self._accepting = ConnectionAcceptor(connections, refusals, self._begin, self._abort)
         self._server = server
         self._bounds = bounds
         self._tls = tls

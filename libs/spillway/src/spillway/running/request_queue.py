@@ -13,7 +13,7 @@ from spillway import tracing
 from spillway.addresses import Tombstone
 from spillway.api import RequestError
 from spillway.bus import Headers, Outgoing
-from spillway.dead_letters import TooLarge, Unwritable, outgoing
+from spillway.dead_letters import EventTooLarge, UnwritableEvent, outgoing
 from spillway.events import Event
 from spillway.model import Generation
 from spillway.reasons import RECORD_TOO_LARGE, TOO_MANY_WAIT
@@ -82,7 +82,7 @@ class RequestSettings:
 
 
 @dataclass(slots=True, eq=False)
-class Waiting(Generic[T]):
+class WaitingCall(Generic[T]):
     """A request that waits. verb, trace: for its span.
 
     batch: requests of one batch are decided in one step; None: it belongs to none.
@@ -114,7 +114,7 @@ class _PutOff:
     """A request that is put off, and after it the later ones about the same. due: as in NotYet."""
 
     due: Callable[[], bool] | None
-    requests: list[Waiting[Any]]
+    requests: list[WaitingCall[Any]]
 
     @property
     def still_asked(self) -> bool:
@@ -133,12 +133,12 @@ class Decisions:
 
     events: list[Written] = field(default_factory=list)
     records: list[Outgoing] = field(default_factory=list)
-    answers: list[tuple[Waiting[Any], Any]] = field(default_factory=list)
-    refusals: list[tuple[Waiting[Any], RequestError]] = field(default_factory=list)
+    answers: list[tuple[WaitingCall[Any], Any]] = field(default_factory=list)
+    refusals: list[tuple[WaitingCall[Any], RequestError]] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
 
     def add(self, events: Sequence[Written], trace: Headers = (), spare_bytes: int = 0) -> None:
-        """Adds events that are decided and not applied yet. Adds all of them, or none and raises Unwritable.
+        """Adds events that are decided and not applied yet. Adds all of them, or none and raises UnwritableEvent.
 
         trace: the trace of these events. spare_bytes: the part of a record's size limit that each must leave free.
         """
@@ -187,7 +187,7 @@ class RequestQueue:
         self.asked = asyncio.Event()
         self.retry = retry
         self._settings = settings
-        self._waiting: list[Waiting[Any]] = []
+        self._waiting: list[WaitingCall[Any]] = []
         self._put_off: list[_PutOff] = []
         self._put_off_last: dict[Hashable, _PutOff] = {}
         """The last request that was put off, by its subject. Nobody waits for the earlier ones any more."""
@@ -214,14 +214,14 @@ class RequestQueue:
         priority: int = 0,
         about: Hashable = None,
         caller: str = "",
-    ) -> Waiting[T]:
+    ) -> WaitingCall[T]:
         answer = asyncio.get_running_loop().create_future()
-        waiting = Waiting(decide, answer, verb, tracing.headers(), batch, priority, about, caller)
+        waiting = WaitingCall(decide, answer, verb, tracing.headers(), batch, priority, about, caller)
         self._waiting.append(waiting)
         self.asked.set()
         return waiting
 
-    async def answered(self, waiting: Waiting[T]) -> T:
+    async def answered(self, waiting: WaitingCall[T]) -> T:
         """Returns the answer to a request. Raises its RequestError, or UNAVAILABLE after request_seconds."""
         try:
             async with asyncio.timeout(self._settings.request_seconds):
@@ -261,7 +261,7 @@ class RequestQueue:
             except RequestError as error:
                 decided.refusals.append((waiting, error))
                 continue
-            except Unwritable as error:
+            except UnwritableEvent as error:
                 if apply is None:  # Its effect is in the state already.
                     waiting.fail(_refusal(error))
                     decided.fail(f"the effects of another request cannot be written: {self.retry}")
@@ -286,7 +286,7 @@ class RequestQueue:
             self.asked.set()
         return decided
 
-    def _before(self, waiting: Waiting[Any]) -> _PutOff | None:
+    def _before(self, waiting: WaitingCall[Any]) -> _PutOff | None:
         """Returns the earlier request about the same that was put off and still waits; None without one."""
         last = None if waiting.about is None else self._put_off_last.get(waiting.about)
         return last if last is not None and last.still_asked else None
@@ -321,9 +321,9 @@ class RequestQueue:
         for waiting in refused:
             waiting.fail(RequestError("UNAVAILABLE", why))
 
-    def _next_group(self) -> list[Waiting[Any]]:
+    def _next_group(self) -> list[WaitingCall[Any]]:
         """Returns at most requests_in_group_max requests, and the rest of the last one's batch."""
-        group: list[Waiting[Any]] = []
+        group: list[WaitingCall[Any]] = []
         for run in self._in_order():
             if len(group) >= self._settings.requests_in_group_max:
                 break
@@ -334,7 +334,7 @@ class RequestQueue:
             waiting.passed_over += 1
         return group
 
-    def _in_order(self) -> list[list[Waiting[Any]]]:
+    def _in_order(self) -> list[list[WaitingCall[Any]]]:
         """Returns the runs in order: batches whole, each other request alone.
 
         A request that another one needs goes with it.
@@ -373,7 +373,7 @@ _Level = tuple[bool, int]
 priority."""
 
 
-def _turns(runs: Sequence[Sequence[Waiting[Any]]], levels: Sequence[_Level]) -> list[int]:
+def _turns(runs: Sequence[Sequence[WaitingCall[Any]]], levels: Sequence[_Level]) -> list[int]:
     """Returns the place of each run among those of its level: the number of its caller's requests up to its end.
 
     So callers take turns, one request each; a batch counts as many as it has. A run that others need has no later place
@@ -391,9 +391,9 @@ def _turns(runs: Sequence[Sequence[Waiting[Any]]], levels: Sequence[_Level]) -> 
     return turns
 
 
-def _refusal(error: Unwritable) -> RequestError:
+def _refusal(error: UnwritableEvent) -> RequestError:
     """Returns the refusal of a request whose effect no record can hold. Nothing changed; it must not be repeated."""
-    if isinstance(error, TooLarge):
+    if isinstance(error, EventTooLarge):
         sizes = {"field": error.field, "bytes": str(error.size), "bytes_max": str(error.size_max)}
         text = f"what follows from this request is too large for the log: {error}"
         return RequestError("FAILED_PRECONDITION", text, RECORD_TOO_LARGE, sizes)

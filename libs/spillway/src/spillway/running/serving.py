@@ -11,7 +11,7 @@ from spillway.running.process import Process, end_with_the_log
 from spillway.running.standby import Standby
 
 
-class Served(Protocol):
+class ServedStandby(Protocol):
     @property
     def standby(self) -> Standby: ...
 
@@ -23,7 +23,7 @@ def instance_at(process: Process, settings: RpcSettings) -> str:
     return f"{process.instance}@{settings.host}:{settings.port}"
 
 
-async def serve(process: Process, bus: Bus, server: RpcServer, served: Served) -> None:
+async def serve(process: Process, bus: Bus, server: RpcServer, served: ServedStandby) -> None:
     """Runs until the process must stop. Raises OtherFleet, OperatorError."""
     process.opened()
     async with server, asyncio.TaskGroup() as tasks:

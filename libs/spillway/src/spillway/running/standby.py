@@ -17,7 +17,7 @@ from spillway import metrics
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
-from spillway.dead_letters import Unwritable
+from spillway.dead_letters import UnwritableEvent
 from spillway.model import Generation
 from spillway.reasons import READING_THE_LOG, STANDBY
 from spillway.running.following import Follower
@@ -62,7 +62,7 @@ class StandbySettings(RequestSettings):
     )
 
 
-class Turn:
+class WriterTurn:
     """This instance's right to write, and the generations of what it writes."""
 
     def __init__(self, writer: Writer) -> None:
@@ -90,7 +90,7 @@ class Decider(Protocol):
         """Notes that the new state has caught up with the log. Reads are answered from it from now on."""
         ...
 
-    async def take_turn(self, turn: Turn) -> None:
+    async def take_turn(self, turn: WriterTurn) -> None:
         """Begins the turn. The state holds everything that earlier turns wrote.
 
         Before it returns, it must ensure that this turn's own records are not read back into the state.
@@ -101,7 +101,7 @@ class Decider(Protocol):
         """Returns the longest time until the next step, if no request comes."""
         ...
 
-    def step(self, turn: Turn) -> Decisions:
+    def step(self, turn: WriterTurn) -> Decisions:
         """Decides what was asked, heard and due, and applies it to the state."""
         ...
 
@@ -115,7 +115,7 @@ class Decider(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class StandbyRole:
     """The names and tasks of a service for its Standby.
 
     service: its name, in turns and texts. retry: a text that says what a caller without an answer may do. active: a
@@ -138,7 +138,7 @@ class Standby:
     ready: called with whether reads are answered, and the reason if they are not.
     """
 
-    def __init__(self, bus: Bus, role: Role, instance: str, settings: StandbySettings, decider: Decider) -> None:
+    def __init__(self, bus: Bus, role: StandbyRole, instance: str, settings: StandbySettings, decider: Decider) -> None:
         self.requests = RequestQueue(settings, role.retry)
         self.ready: Callable[[bool, str], None] = lambda ready, reason: None
         self._bus = bus
@@ -147,7 +147,7 @@ class Standby:
         self._settings = settings
         self._decider = decider
         self._follower: Follower | None = None
-        self._turn: Turn | None = None
+        self._turn: WriterTurn | None = None
         self._serving: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._written = asyncio.Event()
@@ -233,7 +233,7 @@ class Standby:
                     await self._take_turn(turn, follower)
                 for task in living:
                     task.cancel()
-        except* (BugMet, Unwritable) as bugs:
+        except* (BugMet, UnwritableEvent) as bugs:
             log.error("a bug: this instance gives up its turn", exc_info=bugs.exceptions[0])
         except* OutcomeUnknown as unknown:
             log.warning(
@@ -246,7 +246,7 @@ class Standby:
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _take_turn(self, standby_turn: StandbyTurn, follower: Follower) -> None:
-        turn = Turn(await standby_turn.wait())
+        turn = WriterTurn(await standby_turn.wait())
         self._proven_at = _now()
         await follower.caught_up()
         await follower.check_epochs()
@@ -271,7 +271,7 @@ class Standby:
         # From now on other instances write. Their records are only in the log, so the state is rebuilt from it.
         log.info("turn over", epoch=turn.epoch)
 
-    async def _prove(self, turn: Turn, follower: Follower) -> None:
+    async def _prove(self, turn: WriterTurn, follower: Follower) -> None:
         """Proves again and again that the log has no later turn. Returns when there is one.
 
         A proof holds for the time at which it was asked for. Answers that wait for a proof start the next one at once.
@@ -306,7 +306,7 @@ class Standby:
         self._turn, self._loaded = None, False
         self.ready(False, "the turn is over: the log is read again")
 
-    async def _serve(self, turn: Turn) -> None:
+    async def _serve(self, turn: WriterTurn) -> None:
         """Runs steps: decides, writes all events in one transaction, answers. A step without events waits for a proof
         instead."""
         while not self._ending.is_set():
@@ -330,7 +330,7 @@ class Standby:
                 self._written.set()
             decided.answer()
 
-    async def _write(self, turn: Turn, decided: Decisions) -> None:
+    async def _write(self, turn: WriterTurn, decided: Decisions) -> None:
         requests, events = len(decided.answers), decided.events
         with metrics.TRANSACTION_SECONDS.time():
             await turn.writer.write(decided.records, decided.traces)

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from descheduler.core.declaring import GRACE_SECONDS_MAX, Asked, check_reason
-from descheduler.core.recalling import Why, Written, recall
+from descheduler.core.declaring import GRACE_SECONDS_MAX, LendingRequest, check_reason
+from descheduler.core.recalling import RecallCause, Written, recall
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.api import RequestError, invalid
@@ -47,7 +47,7 @@ def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lend
 
 
 def ask_back(
-    state: DeschedulerState, request: lending.RecallRequest, asked: Asked
+    state: DeschedulerState, request: lending.RecallRequest, asked: LendingRequest
 ) -> tuple[Sequence[Written], lending.RecallReply]:
     """Recalls the named nodes, or all of the cluster. A node recalled by name before can only get a shorter grace.
 
@@ -93,9 +93,9 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(shown[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _why(state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest, asked: Asked) -> Why:
+def _why(state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest, asked: LendingRequest) -> RecallCause:
     """Returns the cause of a recall by name. Needs that the node was recalled for before stay in it."""
-    why = Why(CAUSE_ASKED, asked.by, request.reason, grace_seconds=request.grace_seconds)
+    why = RecallCause(CAUSE_ASKED, asked.by, request.reason, grace_seconds=request.grace_seconds)
     standing = state.recall_of(loan.cluster, loan.node)
     if standing is None:
         return why

@@ -18,11 +18,11 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from descheduler.core.losses import Loss, over_budget
-from descheduler.core.needs import Need
+from descheduler.core.losses import ReturnLoss, over_budget
+from descheduler.core.needs import PendingNeed
 from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
-from spillway.feasibility.topology import Bound
+from spillway.feasibility.topology import SpreadBound
 from spillway.model import Int64s
 
 SPARED_LOOKS_MAX = 64
@@ -40,7 +40,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Taking:
+class RecallChoice:
     """A lent node to recall, and the pending replicas that then fit on it.
 
     replicas: their number, by index of the need.
@@ -51,7 +51,7 @@ class Taking:
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class LentNodes:
     """The lent nodes of one cluster, and the limits of the choice.
 
     losses: the loss by node, for the nodes that may be taken back.
@@ -62,7 +62,7 @@ class Lent:
         to wait. Their promise is kept, whether or not the row shows room.
     """
 
-    losses: Mapping[str, Loss]
+    losses: Mapping[str, ReturnLoss]
     return_cost: int
     limit: int
     promised: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Lent:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceResult:
     """The result of a look.
 
     nodes: the replicas by need, for each node that goes back.
@@ -200,7 +200,7 @@ class _Field:
                 self.place(row, {need: replicas})
 
 
-def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
+def choose(needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNodes) -> ChoiceResult:
     """Returns the lent nodes that go back.
 
     nodes: the cluster's nodes as they would be after a return. Those without a loss are free, or on their way back.
@@ -209,7 +209,7 @@ def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
     candidates = {row: name for row, name in rows.items() if row is not None}
     ordered = sorted(needs, key=lambda need: -_size(need, nodes))
     if not candidates or not ordered:
-        return Choice({}, sum(need.replicas for need in ordered))
+        return ChoiceResult({}, sum(need.replicas for need in ordered))
     fits = {need.name: fit(need.shape, nodes) for need in ordered}
     first, *others = [_try(order, fits, candidates, nodes, lent) for order in _orders(ordered, len(candidates))]
     # The other orders count only if they leave no pod waiting. Where some pods wait whichever nodes go back, each look
@@ -217,7 +217,7 @@ def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
     return min((first, *(one for one in others if not one.unmet)), key=lambda choice: _badness(choice, lent))
 
 
-def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
+def _orders(needs: Sequence[PendingNeed], candidates: int) -> Iterable[Sequence[PendingNeed]]:
     """Yields the needs with larger ones first.
 
     For few nodes, it also yields orders with another need in front, to find the need that fills a node best.
@@ -228,7 +228,7 @@ def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
             yield [first, *(need for need in needs if need is not first)]
 
 
-def _badness(choice: Choice, lent: Lent) -> tuple[int, int, Sequence[tuple[bool, int]], int]:
+def _badness(choice: ChoiceResult, lent: LentNodes) -> tuple[int, int, Sequence[tuple[bool, int]], int]:
     """Returns the rank of a choice; the lowest is best, and of equal choices the first one is taken.
 
     It compares waiting replicas, then pods beyond budgets, then the highest ranks, then the total loss.
@@ -239,8 +239,12 @@ def _badness(choice: Choice, lent: Lent) -> tuple[int, int, Sequence[tuple[bool,
 
 
 def _try(
-    ordered: Sequence[Need], fits: Mapping[str, Fit], candidates: Mapping[int, str], nodes: ClusterNodes, lent: Lent
-) -> Choice:
+    ordered: Sequence[PendingNeed],
+    fits: Mapping[str, Fit],
+    candidates: Mapping[int, str],
+    nodes: ClusterNodes,
+    lent: LentNodes,
+) -> ChoiceResult:
     """Returns the choice for this order of needs; on every node the first need comes first."""
     ground = _field_of(ordered, [fits[need.name] for need in ordered], nodes)
     kept = _keep_promises(ground, ordered, nodes, lent)
@@ -252,10 +256,10 @@ def _try(
     taken = _cover(ground, {row: (lent.losses[name], lent.return_cost) for row, name in candidates.items()}, lent.limit)
     _spare(ground, taken, {row: lent.losses[name] for row, name in candidates.items()})
     named = {candidates[taking.row]: _by_name(taking, ordered) for taking in taken}
-    return Choice(named, int(ground.left.sum()))
+    return ChoiceResult(named, int(ground.left.sum()))
 
 
-def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> list[int]:
+def _keep_promises(ground: _Field, needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNodes) -> list[int]:
     """Places on each node that is on its way back the replicas that it was recalled for.
 
     Returns the rows of these nodes.
@@ -276,9 +280,9 @@ def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, l
     return kept
 
 
-def _cover(ground: _Field, costs: Mapping[int, tuple[Loss, int]], limit: int) -> list[Taking]:
+def _cover(ground: _Field, costs: Mapping[int, tuple[ReturnLoss, int]], limit: int) -> list[RecallChoice]:
     """Takes nodes rank by rank, and within a rank by value per cost. Each taken node uses up its disruption budgets."""
-    taken: list[Taking] = []
+    taken: list[RecallChoice] = []
     spent = Counter[str]()
 
     def place_of(row: int, planned: Mapping[int, int]) -> _Place:
@@ -299,17 +303,17 @@ def _cover(ground: _Field, costs: Mapping[int, tuple[Loss, int]], limit: int) ->
             heapq.heappush(heap, now)
             continue
         ground.place(row, planned)
-        taken.append(Taking(row, planned))
+        taken.append(RecallChoice(row, planned))
         spent.update({one.budget: one.pods for one in costs[row][0].bounded})
     return taken
 
 
-def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[Loss, int]) -> float:
+def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[ReturnLoss, int]) -> float:
     loss, of_return = cost
     return ground.worth(planned) / (1 + of_return + loss.core_seconds)
 
 
-def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> None:
+def _spare(ground: _Field, taken: list[RecallChoice], losses: Mapping[int, ReturnLoss]) -> None:
     """Leaves out the nodes whose pods the other nodes take, too.
 
     Those with the greatest loss for their value come first.
@@ -327,10 +331,12 @@ def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> N
         taken.remove(taking)
 
 
-def _elsewhere(ground: _Field, taking: Taking, others: Sequence[Taking]) -> list[tuple[Taking, dict[int, int]]] | None:
+def _elsewhere(
+    ground: _Field, taking: RecallChoice, others: Sequence[RecallChoice]
+) -> list[tuple[RecallChoice, dict[int, int]]] | None:
     """Places all pods of a node on the others. If not all fit, nothing is changed and None is returned."""
     waiting = dict(taking.replicas)
-    moved: list[tuple[Taking, dict[int, int]]] = []
+    moved: list[tuple[RecallChoice, dict[int, int]]] = []
     able = ground.able(np.array([other.row for other in others], np.int64), waiting)
     for other in compress(others, able):
         planned = ground.plan(other.row, waiting)
@@ -346,15 +352,15 @@ def _elsewhere(ground: _Field, taking: Taking, others: Sequence[Taking]) -> list
     return None
 
 
-def _rank_down(loss: Loss) -> tuple[bool, int]:
+def _rank_down(loss: ReturnLoss) -> tuple[bool, int]:
     return not loss.breaks_budget, -loss.priority
 
 
-def _by_name(taking: Taking, needs: Sequence[Need]) -> dict[str, int]:
+def _by_name(taking: RecallChoice, needs: Sequence[PendingNeed]) -> dict[str, int]:
     return {needs[need].name: replicas for need, replicas in sorted(taking.replicas.items()) if replicas}
 
 
-def _field_of(needs: Sequence[Need], fits: Sequence[Fit], nodes: ClusterNodes) -> _Field:
+def _field_of(needs: Sequence[PendingNeed], fits: Sequence[Fit], nodes: ClusterNodes) -> _Field:
     requests = np.zeros((len(needs), len(nodes.resources)), np.int64)
     for index, need in enumerate(needs):
         for name, amount in need.shape.requests:
@@ -374,7 +380,7 @@ def _ceilings(found: Fit) -> list[_Domains]:
     """Returns the ceilings of topology spread and pod anti-affinity, as high as they are once all nodes are filled."""
     domains = []
     for bound in found.bounds:
-        if not isinstance(bound, Bound):
+        if not isinstance(bound, SpreadBound):
             continue
         for ceiling in bound.ceilings:
             height = ceiling.height(ceiling.sums(bound.takes))
@@ -382,7 +388,7 @@ def _ceilings(found: Fit) -> list[_Domains]:
     return domains
 
 
-def _size(need: Need, nodes: ClusterNodes) -> float:
+def _size(need: PendingNeed, nodes: ClusterNodes) -> float:
     """Returns the largest share of the largest node's amount, over all resources; 1 is a whole node."""
     if not nodes.allocatable.size:
         return 0.0

@@ -35,7 +35,7 @@ VALUE_OPERATORS = ("In", "NotIn", "Gt", "Lt")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LendingRequest:
     """The caller, the time, and the generation for the records of this request."""
 
     by: str
@@ -46,7 +46,7 @@ class Asked:
 Answer = tuple[Sequence[Written], lending.LendingReply]
 
 
-def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, asked: Asked) -> Answer:
+def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, asked: LendingRequest) -> Answer:
     """Declares how a cluster lends.
 
     Raises RequestError: INVALID_ARGUMENT with the field, NOT_FOUND with the cluster, or FAILED_PRECONDITION while
@@ -87,7 +87,7 @@ def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, ask
     return _said(state, [event])
 
 
-def withdraw(state: DeschedulerState, request: lending.WithdrawLendingRequest, asked: Asked) -> Answer:
+def withdraw(state: DeschedulerState, request: lending.WithdrawLendingRequest, asked: LendingRequest) -> Answer:
     """Withdraws the lending of a cluster. All its nodes come back; the tombstone follows once none is lent."""
     check_reason(request.reason)
     known = _declared(state, request.cluster)
@@ -96,11 +96,11 @@ def withdraw(state: DeschedulerState, request: lending.WithdrawLendingRequest, a
     return _said(state, [_changed(known, asked, request.reason, withdrawing=True)])
 
 
-def pause(state: DeschedulerState, request: lending.PauseLendingRequest, asked: Asked) -> Answer:
+def pause(state: DeschedulerState, request: lending.PauseLendingRequest, asked: LendingRequest) -> Answer:
     return _set_paused(state, request.cluster, asked, request.reason, paused=True)
 
 
-def resume(state: DeschedulerState, request: lending.ResumeLendingRequest, asked: Asked) -> Answer:
+def resume(state: DeschedulerState, request: lending.ResumeLendingRequest, asked: LendingRequest) -> Answer:
     return _set_paused(state, request.cluster, asked, "", paused=False)
 
 
@@ -108,7 +108,7 @@ def list_declared(state: DeschedulerState, request: lending.ListLendingRequest) 
     return _reply(state, _named(state, request.cluster), changed=False)
 
 
-def _set_paused(state: DeschedulerState, cluster: str, asked: Asked, reason: str, *, paused: bool) -> Answer:
+def _set_paused(state: DeschedulerState, cluster: str, asked: LendingRequest, reason: str, *, paused: bool) -> Answer:
     check_reason(reason)
     named = _named(state, cluster)
     events = {one.cluster: _changed(one, asked, reason, paused=paused) for one in named if one.paused != paused}
@@ -116,7 +116,7 @@ def _set_paused(state: DeschedulerState, cluster: str, asked: Asked, reason: str
     return tuple(events.values()), lending.LendingReply(replies)
 
 
-def _changed(known: LendingDeclared, asked: Asked, reason: str, **fields: bool) -> LendingDeclared:
+def _changed(known: LendingDeclared, asked: LendingRequest, reason: str, **fields: bool) -> LendingDeclared:
     return replace(
         known, generation=asked.generation, by=asked.by, reason=reason, at_ms=asked.now_ms, **fields  # type: ignore[arg-type]
     )  # fmt: skip

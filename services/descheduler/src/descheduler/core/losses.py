@@ -13,7 +13,7 @@ from spillway.events_lending import Amounts, LentPod, NodeLent
 MILLI = 1000
 
 
-class Bounded(NamedTuple):
+class BudgetedPods(NamedTuple):
     """The pods of a node under one disruption budget.
 
     budget: pool/namespace/name.
@@ -26,7 +26,7 @@ class Bounded(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Loss:
+class ReturnLoss:
     """The loss of a node's return. The fields are in the order in which losses are compared.
 
     breaks_budget: the pods of this node alone exceed a disruption budget.
@@ -40,7 +40,7 @@ class Loss:
     priority: int
     core_seconds: int
     deletion_cost: int
-    bounded: tuple[Bounded, ...] = field(default=(), compare=False)
+    bounded: tuple[BudgetedPods, ...] = field(default=(), compare=False)
 
     @property
     def rank(self) -> tuple[bool, int]:
@@ -81,21 +81,21 @@ def least_priority(loans: Iterable[NodeLent]) -> int:
     return min((0, *(pod.priority for loan in loans for pod in loan.pods)))
 
 
-def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budgets, least: int = 0) -> Loss:
+def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budgets, least: int = 0) -> ReturnLoss:
     """Returns the loss of a loan. least: the result of `least_priority`."""
     under = Counter(f"{loan.pool}/{name}" for pod in loan.pods for name, _ in pod.budgets)
-    return Loss(
+    return ReturnLoss(
         breaks_budget=any(pods > budgets[budget] for budget, pods in under.items()),
         priority=max((pod.priority for pod in loan.pods), default=least),
         core_seconds=sum(
             _core_seconds(pod, _ran_ms(pod, now_ms)) + lost_lately.get((loan.pool, pod.group), 0) for pod in loan.pods
         ),
         deletion_cost=sum(pod.deletion_cost for pod in loan.pods),
-        bounded=tuple(Bounded(budget, pods, budgets[budget]) for budget, pods in sorted(under.items())),
+        bounded=tuple(BudgetedPods(budget, pods, budgets[budget]) for budget, pods in sorted(under.items())),
     )
 
 
-def over_budget(losses: Iterable[Loss]) -> int:
+def over_budget(losses: Iterable[ReturnLoss]) -> int:
     """Returns how many pods beyond the disruption budgets leave when all of these nodes go back together."""
     pods, allowed = Counter[str](), dict[str, int]()
     for bounded in (one for loss in losses for one in loss.bounded):

@@ -9,7 +9,7 @@ from spillway.model import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class PendingNeed:
     """Replicas that wait for nodes.
 
     name: namespace/name of a workload of ours, else kind/namespace/name of the controller.
@@ -20,7 +20,7 @@ class Need:
     replicas: int
 
 
-def needs_of(state: DeschedulerState, cluster: str) -> list[Need]:
+def needs_of(state: DeschedulerState, cluster: str) -> list[PendingNeed]:
     """Returns the needs by name. For a workload of ours it is the larger of CapacityNeeded and its pending pods.
 
     The two are never added. Needs with an unknown shape are left out, because nobody knows which node would help them.
@@ -33,7 +33,7 @@ def needs_of(state: DeschedulerState, cluster: str) -> list[Need]:
         if needed.replicas_lent > pods:
             wanted[key] = (shape or _declared_shape(state, namespace, name), needed.replicas_lent)
     return [
-        Need(name, limited(shape, view.claims.get(shape.namespace, NO_CLAIMS)), replicas)
+        PendingNeed(name, limited(shape, view.claims.get(shape.namespace, NO_CLAIMS)), replicas)
         for name, (shape, replicas) in sorted(wanted.items())
         if shape is not None and replicas > 0
     ]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from descheduler.core.choosing import Lent, choose
+from descheduler.core.choosing import LentNodes, choose
 from descheduler.core.losses import budgets_left, least_priority, loss_of, lost_by_group, lost_lately
 from descheduler.core.needs import needs_of
 from descheduler.core.rules import is_recent
 from descheduler.core.state import MINUTE_MS, DeschedulerState, NodeKey
-from spillway.addresses import LENDING_RULES, RECALLS, Address, Tombstone, lending_address
+from spillway.addresses import LENDING_RULES, RECALLS, RecordAddress, Tombstone, lending_address
 from spillway.events import Event
 from spillway.events_lending import (
     CAUSE_ASKED,
@@ -36,7 +36,7 @@ T = TypeVar("T")
 NextGeneration = Callable[[], Generation]
 
 
-class Guard(Protocol):
+class RecallGuard(Protocol):
     """Limits an error in a decision to its cluster (docs/adr/0037)."""
 
     def __call__(self, cluster: str, decide: Callable[[], T], /) -> T | None:
@@ -50,7 +50,7 @@ def unguarded(_: str, decide: Callable[[], T]) -> T:
 
 
 def steps(
-    state: DeschedulerState, next_generation: NextGeneration, now_ms: int, guard: Guard = unguarded
+    state: DeschedulerState, next_generation: NextGeneration, now_ms: int, guard: RecallGuard = unguarded
 ) -> Iterator[tuple[str, Sequence[Written]]]:
     """Yields (cluster, events) for every cluster that changed and has something due.
 
@@ -105,9 +105,15 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
     if not lent:
         if _is_marked(state, cluster) or is_recent(declared.at_ms, now_ms, state.rules.withdrawing_ms):
             return ()
-        return (Tombstone(Address(LENDING_RULES, cluster, cluster)),)
+        return (Tombstone(RecordAddress(LENDING_RULES, cluster, cluster)),)
     return [
-        recall(state, loan, next_generation(), Why(CAUSE_ASKED, declared.by, declared.reason or "withdrawn"), now_ms)
+        recall(
+            state,
+            loan,
+            next_generation(),
+            RecallCause(CAUSE_ASKED, declared.by, declared.reason or "withdrawn"),
+            now_ms,
+        )
         for loan in lent.values()
         if not state.returning(cluster, loan)
     ]
@@ -137,7 +143,7 @@ def recall_for_needs(
     losses = {node: loss_of(loan, now_ms, lately, budgets, least) for node, loan in loans.items()}
     promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
     just_back = _just_back(state, cluster, now_ms)
-    choice = choose(needs, nodes, Lent(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back))
+    choice = choose(needs, nodes, LentNodes(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back))
     allowed = _allowed(state, cluster, now_ms)
     chosen = sorted(choice.nodes, key=lambda node: (losses[node], node))
     since = _hold(state, cluster, chosen[allowed:], now_ms)
@@ -146,7 +152,7 @@ def recall_for_needs(
         held_ms = now_ms - since.get((cluster, node), now_ms)
         whom = sorted(choice.nodes[node].items())
         names, counts = tuple(f"{cluster}/{name}" for name, _ in whom), tuple(count for _, count in whom)
-        why = Why(CAUSE_NEED, BY, "pods of the owner wait for it", names, counts, held_ms)
+        why = RecallCause(CAUSE_NEED, BY, "pods of the owner wait for it", names, counts, held_ms)
         events.append(recall(state, loans[node], next_generation(), why, now_ms))
     if len(choice.nodes) >= limit:
         state.dirty.add(cluster)
@@ -154,7 +160,7 @@ def recall_for_needs(
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class RecallCause:
     """The cause of a recall, with the fields of NodeRecalled. grace_seconds: 0 means the cluster's own grace."""
 
     cause: str
@@ -166,7 +172,9 @@ class Why:
     grace_seconds: int = 0
 
 
-def recall(state: DeschedulerState, loan: NodeLent, generation: Generation, why: Why, now_ms: int) -> NodeRecalled:
+def recall(
+    state: DeschedulerState, loan: NodeLent, generation: Generation, why: RecallCause, now_ms: int
+) -> NodeRecalled:
     """Returns the record that ends a loan."""
     return NodeRecalled(
         cluster=loan.cluster,

@@ -12,7 +12,7 @@ def is_recent(at_ms: int, now_ms: int, within_ms: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LendingRules:
     """The limits of decisions.
 
     again_ms: how long after its return a node is not recalled for a need. Also the run time that an eviction costs a

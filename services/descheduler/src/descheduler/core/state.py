@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from descheduler.core.rules import Rules, is_recent
+from descheduler.core.rules import LendingRules, is_recent
 from spillway.addresses import BRAKES, CAPACITY_NEEDED, CLUSTERS, LENDING, LENDING_RULES, PENDING, RECALLS, WORKLOADS
 from spillway.events import (
     BrakeReleased,
@@ -50,7 +50,7 @@ class DeschedulerState:
     used: the hours of each node, in order of time.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: LendingRules) -> None:
         self.rules = rules
         self.views: dict[str, ClusterView] = {}
         self.declared: dict[str, LendingDeclared] = {}

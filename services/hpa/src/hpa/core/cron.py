@@ -32,7 +32,7 @@ class InvalidCron(ValueError):
     """Raised for a line or a time zone that cannot be understood. The text says which, and what was expected."""
 
 
-class Field(Struct, frozen=True):
+class CronField(Struct, frozen=True):
     """One field of a line.
 
     values: those that match.
@@ -43,14 +43,14 @@ class Field(Struct, frozen=True):
     any: bool = False
 
 
-class Cron(Struct, frozen=True):
+class CronSchedule(Struct, frozen=True):
     """A parsed line."""
 
-    minutes: Field
-    hours: Field
-    days: Field
-    months: Field
-    weekdays: Field
+    minutes: CronField
+    hours: CronField
+    days: CronField
+    months: CronField
+    weekdays: CronField
 
     def matches_day(self, local: datetime) -> bool:
         in_month = local.day in self.days.values
@@ -58,7 +58,7 @@ class Cron(Struct, frozen=True):
         return (in_month and in_week) if self.days.any or self.weekdays.any else (in_month or in_week)
 
 
-class Bounds(Struct, frozen=True):
+class CronFieldBounds(Struct, frozen=True):
     name: str
     first: int
     last: int
@@ -66,36 +66,36 @@ class Bounds(Struct, frozen=True):
 
 
 FIELDS: Final = (
-    Bounds("minute", 0, 59),
-    Bounds("hour", 0, 23),
-    Bounds("day of month", 1, 31),
-    Bounds("month", 1, 12, MONTHS),
-    Bounds("day of week", 0, 6, WEEKDAYS),
+    CronFieldBounds("minute", 0, 59),
+    CronFieldBounds("hour", 0, 23),
+    CronFieldBounds("day of month", 1, 31),
+    CronFieldBounds("month", 1, 12, MONTHS),
+    CronFieldBounds("day of week", 0, 6, WEEKDAYS),
 )
 
 
 @lru_cache(maxsize=4096)
-def parse_cron(line: str) -> Cron:
+def parse_cron(line: str) -> CronSchedule:
     """Returns the line's fields. Raises InvalidCron."""
     if len(line) > LINE_MAX:
         raise InvalidCron(f"cron {line[:LINE_MAX]!r}…: {len(line)} characters: expected at most {LINE_MAX}")
     parts = line.split()
     if len(parts) != len(FIELDS):
         raise InvalidCron(f"cron {line!r}: expected {EXPECTED}")
-    return Cron(*(_field(part, bounds, line) for part, bounds in zip(parts, FIELDS, strict=True)))
+    return CronSchedule(*(_field(part, bounds, line) for part, bounds in zip(parts, FIELDS, strict=True)))
 
 
-def _field(text: str, bounds: Bounds, line: str) -> Field:
+def _field(text: str, bounds: CronFieldBounds, line: str) -> CronField:
     found: set[int] = set()
     every = False
     for item in text.split(","):
         values, stands_for_any = _range(item, bounds, line)
         found |= values
         every = every or stands_for_any
-    return Field(frozenset(found), every)
+    return CronField(frozenset(found), every)
 
 
-def _range(item: str, bounds: Bounds, line: str) -> tuple[set[int], bool]:
+def _range(item: str, bounds: CronFieldBounds, line: str) -> tuple[set[int], bool]:
     span, slash, step_text = item.partition("/")
     first_text, dash, last_text = span.partition("-")
     every = first_text in ("*", "?") and not dash
@@ -111,13 +111,13 @@ def _range(item: str, bounds: Bounds, line: str) -> tuple[set[int], bool]:
     return set(range(first, last + 1, step)), every and step == 1
 
 
-def _number(text: str, bounds: Bounds, line: str) -> int:
+def _number(text: str, bounds: CronFieldBounds, line: str) -> int:
     if text.lower() in bounds.names:
         return bounds.names.index(text.lower()) + bounds.first
     return _digits(text, bounds, line)
 
 
-def _digits(text: str, bounds: Bounds, line: str) -> int:
+def _digits(text: str, bounds: CronFieldBounds, line: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise InvalidCron(f"cron {line!r}: {bounds.name} {text!r}: expected a number")
     return int(text)
@@ -132,7 +132,7 @@ def parse_zone(name: str) -> ZoneInfo:
         raise InvalidCron(f"time zone {name!r}: expected a name of the tz database, as Europe/Berlin") from error
 
 
-def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
+def next_after(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
     """Returns the first second after now_s (Unix time) that matches the line; None: not within five years.
 
     The search is that of robfig/cron's SpecSchedule.Next, step by step, because its answers at changes of the clocks
@@ -145,7 +145,7 @@ def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
 
 
 @lru_cache(maxsize=NEXTS_KEPT)
-def _searched(cron: Cron, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
+def _searched(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
     """Continues the search from `at`, which is the same for all instants that lead there.
 
     limit: the last year to search.
@@ -157,7 +157,7 @@ def _searched(cron: Cron, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int
     return None
 
 
-def _advanced(cron: Cron, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
+def _advanced(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
     """Goes one month or one day further, or on within the day. Returns (found, at, cut); found: `at` matches the line.
 
     cut: `at` is already the beginning of a month, day, hour or minute.

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from hpa.core.heard.heard import WorkloadKey
 from hpa.core.policies import Policies
-from hpa.core.scaled import Scaled
+from hpa.core.scaled import ScaledWorkload
 from hpa.core.state import HpaState
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Draft:
         state.scaled, state.refused = state.policies.scaled, state.policies.refused
         for policy in (origin.policies.get(key) for key in self._keys):
             if policy is not None:
-                apart = replace(policy, unseen=list(policy.unseen)) if isinstance(policy, Scaled) else policy
+                apart = replace(policy, unseen=list(policy.unseen)) if isinstance(policy, ScaledWorkload) else policy
                 state.policies.put(apart)
         state.inputs = {key: inputs.copy() for key, inputs in self._only(origin.inputs).items()}
         state.decided, state.states = self._only(origin.decided), self._only(origin.states)

@@ -9,14 +9,14 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from hpa.core.heard.inputs import BacklogKey, Inputs, LoadName, name_of
+from hpa.core.heard.inputs import BacklogKey, LoadName, WorkloadInputs, name_of
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS
-from hpa.core.manifests.attached import Attached
+from hpa.core.manifests.attached import AttachedPolicy
 from hpa.core.manifests.scale_policy import ScalePolicy
 from hpa.core.manifests.scaled_object import PrometheusTrigger, ScaledObject
 from hpa.core.own.queue_state import NOTHING_SEEN
-from hpa.core.sizing.composing import Remembered
+from hpa.core.sizing.composing import SizingState
 from hpa.core.sizing.composing_own import HEADROOM
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved, LoadObserved
@@ -26,7 +26,7 @@ Question = tuple[object, ...]
 """The question behind a name. Equal questions have the same answer."""
 
 
-def is_named(policy: Attached, event: Event | None) -> bool:
+def is_named(policy: AttachedPolicy, event: Event | None) -> bool:
     """Returns whether a policy uses an input record. Records other than values and backlogs are always used."""
     if isinstance(event, LoadObserved):
         wanted = (event.metric, event.object, bool(event.pod))
@@ -36,7 +36,7 @@ def is_named(policy: Attached, event: Event | None) -> bool:
     return True
 
 
-def names_of(policy: Attached, event: LoadObserved | BacklogObserved) -> list[str]:
+def names_of(policy: AttachedPolicy, event: LoadObserved | BacklogObserved) -> list[str]:
     """Returns the metrics or queues that a policy uses, for people. event: the kind of report to list."""
     if isinstance(event, BacklogObserved):
         return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queues_of(policy)]
@@ -46,7 +46,7 @@ def names_of(policy: Attached, event: LoadObserved | BacklogObserved) -> list[st
     ]
 
 
-def forget_unnamed(policy: Attached, inputs: Inputs) -> None:
+def forget_unnamed(policy: AttachedPolicy, inputs: WorkloadInputs) -> None:
     """Forgets inputs that only an earlier policy used."""
     loads, queues = {name for name, _ in _loads_of(policy)}, {key for key, _ in _queues_of(policy)}
     inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) in loads}
@@ -55,7 +55,7 @@ def forget_unnamed(policy: Attached, inputs: Inputs) -> None:
     inputs.backlogs_from_ms = {key: at_ms for key, at_ms in inputs.backlogs_from_ms.items() if key in queues}
 
 
-def forget_changed(before: Attached, after: Attached, inputs: Inputs, at_ms: int) -> None:
+def forget_changed(before: AttachedPolicy, after: AttachedPolicy, inputs: WorkloadInputs, at_ms: int) -> None:
     """Forgets answers to a question of `before` whose name stands for another question since at_ms."""
     for name in _changed(_loads_of(before), _loads_of(after)):
         inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) != name}
@@ -65,7 +65,7 @@ def forget_changed(before: Attached, after: Attached, inputs: Inputs, at_ms: int
         inputs.backlogs_from_ms[key] = at_ms
 
 
-def remembered_of(before: Attached, after: Attached, remembered: Remembered) -> Remembered:
+def remembered_of(before: AttachedPolicy, after: AttachedPolicy, remembered: SizingState) -> SizingState:
     """Returns the state from which decisions continue, without the state of a queue that is not drained any more.
 
     A policy of another kind or name counts as newly created.
@@ -88,12 +88,12 @@ def _by_name(named: Iterator[tuple[Name, Question]]) -> dict[Name, set[Question]
     return found
 
 
-def _drained(policy: Attached) -> KafkaTrigger | None:
+def _drained(policy: AttachedPolicy) -> KafkaTrigger | None:
     wanted = policy.wanted
     return wanted.drain.queue if isinstance(wanted, ScalePolicy) and wanted.drain is not None else None
 
 
-def _loads_of(policy: Attached) -> Iterator[tuple[LoadName, Question]]:
+def _loads_of(policy: AttachedPolicy) -> Iterator[tuple[LoadName, Question]]:
     wanted = policy.wanted
     for metric in policy.autoscaler.metrics if policy.autoscaler is not None else ():
         question = (metric.source, metric.selector)
@@ -112,7 +112,7 @@ def _loads_of(policy: Attached) -> Iterator[tuple[LoadName, Question]]:
         yield (HEADROOM, "", False), ()
 
 
-def _queues_of(policy: Attached) -> Iterator[tuple[BacklogKey, Question]]:
+def _queues_of(policy: AttachedPolicy) -> Iterator[tuple[BacklogKey, Question]]:
     wanted = policy.wanted
     if isinstance(wanted, ScaledObject):
         for trigger in wanted.triggers:

@@ -6,7 +6,7 @@ The cost of looking up one policy or one page does not grow with the number of o
 from bisect import bisect_left, bisect_right, insort
 
 from hpa.core.heard.heard import WorkloadKey
-from hpa.core.scaled import Refused, Scaled
+from hpa.core.scaled import RefusedPolicy, ScaledWorkload
 
 PolicyName = tuple[str, str]
 """Namespace and the policy's own name. A policy of each kind may have that name."""
@@ -20,22 +20,22 @@ class Policies:
     """
 
     def __init__(self) -> None:
-        self.scaled: dict[WorkloadKey, Scaled] = {}
-        self.refused: dict[WorkloadKey, Refused] = {}
+        self.scaled: dict[WorkloadKey, ScaledWorkload] = {}
+        self.refused: dict[WorkloadKey, RefusedPolicy] = {}
         self._keys: list[WorkloadKey] = []
         self._names: dict[WorkloadKey, PolicyName] = {}
         self._keys_by_name: dict[PolicyName, list[WorkloadKey]] = {}
 
-    def get(self, key: WorkloadKey) -> Scaled | Refused | None:
+    def get(self, key: WorkloadKey) -> ScaledWorkload | RefusedPolicy | None:
         """Returns the policy of a workload, or None."""
         return self.scaled.get(key) or self.refused.get(key)
 
-    def put(self, one: Scaled | Refused) -> None:
+    def put(self, one: ScaledWorkload | RefusedPolicy) -> None:
         """Replaces the policy of a workload. Call it again when the policy of an entry is another object."""
         key = one.key
         if self.get(key) is not one:
             self.remove(key)
-        if isinstance(one, Scaled):
+        if isinstance(one, ScaledWorkload):
             self.scaled[key] = one
         else:
             self.refused[key] = one
@@ -44,17 +44,17 @@ class Policies:
         self._keys_by_name.setdefault(name, []).append(key)
         insort(self._keys, key)
 
-    def remove(self, key: WorkloadKey) -> Scaled | Refused | None:
+    def remove(self, key: WorkloadKey) -> ScaledWorkload | RefusedPolicy | None:
         """Removes and returns the policy of a workload, or returns None."""
         self._forget_name(key)
         return self.scaled.pop(key, None) or self.refused.pop(key, None)
 
-    def named(self, namespace: str, policy: str, kind: str = "") -> list[Scaled | Refused]:
+    def named(self, namespace: str, policy: str, kind: str = "") -> list[ScaledWorkload | RefusedPolicy]:
         """Returns the policies with this name of their own. kind: empty for policies of any kind."""
         found = [self.get(key) for key in self._keys_by_name.get((namespace, policy), ())]
         return [one for one in found if one is not None and kind in ("", one.declared.kind)]
 
-    def after(self, key: WorkloadKey | None, namespace: str = "") -> Scaled | Refused | None:
+    def after(self, key: WorkloadKey | None, namespace: str = "") -> ScaledWorkload | RefusedPolicy | None:
         """Returns the first policy after a workload, which need not exist; after None, the first of all.
 
         namespace: limits the search to this namespace.

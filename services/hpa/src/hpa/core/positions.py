@@ -8,7 +8,7 @@ So one is written once the positions lag.
 
 from collections.abc import Iterable, Mapping
 
-from hpa.core.heard.heard import FORGETTING, INPUTS, Heard
+from hpa.core.heard.heard import FORGETTING, INPUTS, HeardRecord
 
 Place = tuple[str, int]
 """Topic, partition."""
@@ -30,7 +30,7 @@ class Positions:
         """Notes the positions of the feeds, which may be beyond the last readable record."""
         self.reached.update(positions)
 
-    def stand_behind(self, heard: Heard) -> None:
+    def stand_behind(self, heard: HeardRecord) -> None:
         """Notes that this record was applied."""
         self.reached[heard.topic, heard.partition] = heard.offset + 1
 
@@ -42,14 +42,14 @@ class Positions:
                 place = (topic, int(partition))
                 self.told[place] = max(self.told.get(place, 0), offset)
 
-    def is_told(self, heard: Heard) -> bool:
+    def is_told(self, heard: HeardRecord) -> bool:
         """Returns whether some state says that this record was decided on.
 
         Its own workload's state has its effect, if any.
         """
         return heard.offset < self.told.get((heard.topic, heard.partition), 0)
 
-    def wait_for(self, unseen: Iterable[Heard]) -> None:
+    def wait_for(self, unseen: Iterable[HeardRecord]) -> None:
         """Notes records that are decided on later.
 
         No position of a topic that forgets passes them before all_seen().
@@ -63,7 +63,7 @@ class Positions:
         """Notes that all records given to wait_for() were decided on."""
         self._unseen_from.clear()
 
-    def to_write(self, partition: int, unseen: Iterable[Heard] = ()) -> dict[str, int]:
+    def to_write(self, partition: int, unseen: Iterable[HeardRecord] = ()) -> dict[str, int]:
         """Returns the positions for a state that is written now.
 
         unseen: records of its workload that are not decided on yet.

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS
-from hpa.core.manifests.attached import Attached, read_attached
+from hpa.core.manifests.attached import AttachedPolicy, read_attached
 from hpa.core.manifests.scale_policy import ScalePolicy
 from hpa.core.manifests.scaled_object import PrometheusTrigger, ScaledObject
 from spillway.api import RequestError
@@ -75,7 +75,7 @@ def unreported(policy: ScalePolicyDeclared) -> tuple[str, ...]:
     return tuple(f"metrics: {one.source} metric {one.name}: {NOBODY_ASKS}" for one in by_others)
 
 
-def _read(policy: ScalePolicyDeclared) -> Attached | None:
+def _read(policy: ScalePolicyDeclared) -> AttachedPolicy | None:
     try:
         return read_attached(msgspec.json.decode(policy.manifest))
     except (RequestError, msgspec.DecodeError):

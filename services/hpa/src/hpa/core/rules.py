@@ -5,10 +5,10 @@ from typing import Final
 from msgspec import Struct, field
 
 from hpa.core.kubernetes.evaluating import EVENT
-from hpa.core.kubernetes.policy import Settings
+from hpa.core.kubernetes.policy import ControllerSettings
 
 
-class Rules(Struct, frozen=True):
+class HpaRules(Struct, frozen=True):
     """The limits of decisions. Times are milliseconds.
 
     sample_age_max_ms: older samples of a pod count as none.
@@ -21,7 +21,7 @@ class Rules(Struct, frozen=True):
     """
 
     mode: str = EVENT
-    settings: Settings = field(default_factory=Settings)
+    settings: ControllerSettings = field(default_factory=ControllerSettings)
     sample_age_max_ms: int = 120_000
     pods_age_max_ms: int = 120_000
     load_age_max_ms: int = 120_000
@@ -32,4 +32,4 @@ class Rules(Struct, frozen=True):
     positions_behind_max: int = 2_000
 
 
-DEFAULT_RULES: Final = Rules()
+DEFAULT_RULES: Final = HpaRules()

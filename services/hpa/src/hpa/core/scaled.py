@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hpa.core.heard.heard import Heard, WorkloadKey
-from hpa.core.manifests.attached import Attached
-from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, Remembered, Sized
+from hpa.core.heard.heard import HeardRecord, WorkloadKey
+from hpa.core.manifests.attached import AttachedPolicy
+from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, SizingResult, SizingState
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import NO_GENERATION, Generation
 
@@ -23,7 +23,7 @@ class BadPolicy(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedPolicy:
     """A policy in the log that this version cannot read. Nothing is decided from it; the workload keeps its size."""
 
     declared: ScalePolicyDeclared
@@ -35,7 +35,7 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Scaled:
+class ScaledWorkload:
     """A workload with a scale policy.
 
     generation: the generation of its state as last written or read.
@@ -46,14 +46,14 @@ class Scaled:
     """
 
     declared: ScalePolicyDeclared
-    policy: Attached
-    remembered: Remembered = NOTHING_REMEMBERED
+    policy: AttachedPolicy
+    remembered: SizingState = NOTHING_REMEMBERED
     generation: Generation = NO_GENERATION
     positions: Mapping[str, int] = field(default_factory=dict)
     due: NextEvaluation | None = None
     changed_ms: int = 0
-    last: Sized | None = None
-    unseen: list[Heard] = field(default_factory=list)
+    last: SizingResult | None = None
+    unseen: list[HeardRecord] = field(default_factory=list)
 
     @property
     def key(self) -> WorkloadKey:
@@ -64,7 +64,7 @@ class Scaled:
         return self.due is not None and self.due.at_ms <= at_ms
 
 
-class Failed(NamedTuple):
+class FailedDecision(NamedTuple):
     """A decision that an error stopped.
 
     again: the decision before failed, too, if this instance knows of it.

@@ -23,7 +23,7 @@ K = TypeVar("K")
 
 
 @dataclass(slots=True, eq=False)
-class Asker:
+class SlotQuestion:
     """One question that waits for a slot, or has one. namespace, name: the workload of its policy."""
 
     namespace: str
@@ -35,12 +35,12 @@ class Asker:
 class _Lane:
     """The waiting questions, by namespace and by policy. The dictionaries are in the order of turns."""
 
-    waiting: dict[str, dict[str, deque[Asker]]] = field(default_factory=dict)
+    waiting: dict[str, dict[str, deque[SlotQuestion]]] = field(default_factory=dict)
 
-    def add(self, one: Asker) -> None:
+    def add(self, one: SlotQuestion) -> None:
         self.waiting.setdefault(one.namespace, {}).setdefault(one.name, deque()).append(one)
 
-    def take(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> Asker:
+    def take(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> SlotQuestion:
         """Returns the next question. Its namespace and its policy go to the end."""
         namespace = _next(self.waiting, lambda namespace: asked[namespace])
         policies = self.waiting[namespace]
@@ -49,7 +49,7 @@ class _Lane:
         self._to_the_end(namespace, name)
         return one
 
-    def remove(self, one: Asker) -> None:
+    def remove(self, one: SlotQuestion) -> None:
         self.waiting[one.namespace][one.name].remove(one)
         self._drop_if_empty(one.namespace, one.name)
 
@@ -87,17 +87,17 @@ class Slots:
         self._most = most
         self._slow_max = slow_max
         self._fast, self._slow = _Lane(), _Lane()
-        self._asked: set[Asker] = set()
+        self._asked: set[SlotQuestion] = set()
         self._slow_asked = 0
         self._by_namespace = Counter[str]()
         self._by_policy = Counter[tuple[str, str]]()
         self._last_was_slow = False
 
-    def wait(self, one: Asker) -> None:
+    def wait(self, one: SlotQuestion) -> None:
         """Adds a question that waits for a slot."""
         (self._slow if one.is_slow else self._fast).add(one)
 
-    def leave(self, one: Asker) -> None:
+    def leave(self, one: SlotQuestion) -> None:
         """Removes a question that has its answer or stops waiting."""
         if one not in self._asked:
             (self._slow if one.is_slow else self._fast).remove(one)
@@ -106,7 +106,7 @@ class Slots:
         self._slow_asked -= one.is_slow
         self._count(one, -1)
 
-    def next(self) -> Asker | None:
+    def next(self) -> SlotQuestion | None:
         """Gives a slot to the next question and returns it.
 
         None: no question gets one until another one leaves or comes.
@@ -129,7 +129,7 @@ class Slots:
             return self._fast
         return self._slow if slow_waits and self._slow_asked < self._slow_max else None
 
-    def _count(self, one: Asker, by: int) -> None:
+    def _count(self, one: SlotQuestion, by: int) -> None:
         """Counts questions being asked. Rows of 0 are removed, because the number of policies has no bound."""
         place = one.namespace, one.name
         self._by_namespace[one.namespace] += by

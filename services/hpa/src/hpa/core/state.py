@@ -12,17 +12,17 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from hpa.core.heard.heard import FORGETTING, INPUTS, Heard, WorkloadKey, in_order
-from hpa.core.heard.inputs import Inputs
-from hpa.core.heard.readings import Moment
+from hpa.core.heard.heard import FORGETTING, INPUTS, HeardRecord, WorkloadKey, in_order
+from hpa.core.heard.inputs import WorkloadInputs
+from hpa.core.heard.readings import ReadingMoment
 from hpa.core.kubernetes.evaluating import CONTROLLER
 from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
 from hpa.core.policies import Policies
 from hpa.core.positions import Positions
-from hpa.core.rules import Rules
-from hpa.core.scaled import BadPolicy, Failed, IsOver, Refused, Scaled, never
-from hpa.core.sizing.composing import Case, NextEvaluation, Sized
+from hpa.core.rules import HpaRules
+from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, RefusedPolicy, ScaledWorkload, never
+from hpa.core.sizing.composing import NextEvaluation, SizingCase, SizingResult
 from hpa.core.sizing.sizing import size, trace_of, words_of
 from hpa.core.stored import fitting, read_stored, stored_of
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
@@ -50,20 +50,20 @@ class HpaState:
     workload may be due. changed: workloads whose state must be written.
     """
 
-    def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
+    def __init__(self, rules: HpaRules, partition_of: Callable[[str], int]) -> None:
         self.rules = rules
         self.policies = Policies()
         self.scaled, self.refused = self.policies.scaled, self.policies.refused
-        self.inputs: dict[WorkloadKey, Inputs] = {}
+        self.inputs: dict[WorkloadKey, WorkloadInputs] = {}
         self.decided: dict[WorkloadKey, ScaleDecided] = {}
         self.states: dict[WorkloadKey, ScaleStateChanged] = {}
         self.positions = Positions()
         self.dropped: dict[str, int] = {}
-        self.failed: list[Failed] = []
+        self.failed: list[FailedDecision] = []
         self.failing: set[tuple[WorkloadKey, str]] = set()
         self._partition_of = partition_of
         self._reading = True
-        self._early: dict[WorkloadKey, list[Heard]] = {}
+        self._early: dict[WorkloadKey, list[HeardRecord]] = {}
         self._next: Callable[[], Generation] = lambda: NO_GENERATION
         self.dues: list[tuple[int, WorkloadKey]] = []
         self._returned: deque[WorkloadKey] = deque()
@@ -72,7 +72,7 @@ class HpaState:
 
     # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def follow(self, heard: Heard) -> None:
+    def follow(self, heard: HeardRecord) -> None:
         """Takes in a record without a decision. Raises BadPolicy, Unreadable."""
         key, event = heard.workload, heard.event
         self.positions.stand_behind(heard)
@@ -105,7 +105,7 @@ class HpaState:
         """Returns where to begin to read topics with retention. Some workload's state has seen every earlier record."""
         return dict(self.positions.told)
 
-    def _keep(self, key: WorkloadKey, heard: Heard) -> None:
+    def _keep(self, key: WorkloadKey, heard: HeardRecord) -> None:
         """Keeps an input record for later. Takes it in at once if the state has seen it, or if there is no policy."""
         if self._reading:
             self._early.setdefault(key, []).append(heard)
@@ -143,20 +143,20 @@ class HpaState:
             self._inputs(key).clusters.kept.clear()
             forget_unnamed(policy, self._inputs(key))
         else:
-            self.policies.put(Scaled(event, policy))
+            self.policies.put(ScaledWorkload(event, policy))
             self._restore(key)
 
     def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
         """Refuses a policy and drops the former one: it is unwanted now, and would be unknown after a restart."""
         key = (event.namespace, event.name)
         self._detach(key)
-        self.policies.put(Refused(event, why))
+        self.policies.put(RefusedPolicy(event, why))
 
     def _detach(self, key: WorkloadKey) -> None:
         """Ends decisions for a policy. Unseen records of compacted topics are taken in."""
         gone = self.policies.remove(key)
         self.changed.pop(key, None)
-        for heard in gone.unseen if isinstance(gone, Scaled) else ():
+        for heard in gone.unseen if isinstance(gone, ScaledWorkload) else ():
             self._keep(key, heard)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
@@ -199,7 +199,7 @@ class HpaState:
             del self.inputs[key]
 
     def _forget_values(self, key: WorkloadKey) -> None:
-        inputs = self.inputs.get(key, Inputs())
+        inputs = self.inputs.get(key, WorkloadInputs())
         for values in (inputs.loads, inputs.backlogs, inputs.loads_from_ms, inputs.backlogs_from_ms):
             values.clear()
 
@@ -220,11 +220,11 @@ class HpaState:
             self.positions.wait_for(scaled.unseen)
         return self._return(most, never)[0]
 
-    def hear(self, heard: Heard, now_ms: int) -> list[Event]:
+    def hear(self, heard: HeardRecord, now_ms: int) -> list[Event]:
         """Decides on an input record during the turn. now_ms: the clock, by which records from the future are found."""
         return self.hear_while(heard, now_ms, never)[0]
 
-    def hear_while(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+    def hear_while(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
         """Decides as `hear` does. Returns False with the events if time was over first: then give the record again."""
         scaled, events = self.scaled.get(heard.workload), list[Event]()
         if scaled is not None and scaled.unseen:
@@ -275,7 +275,7 @@ class HpaState:
             self.positions.all_seen()
         return events, most
 
-    def _see(self, scaled: Scaled, most: int, is_over: IsOver) -> tuple[list[Event], int]:
+    def _see(self, scaled: ScaledWorkload, most: int, is_over: IsOver) -> tuple[list[Event], int]:
         """Returns decisions on a workload's unseen records, and how many more may be made: 0 once time is over."""
         events: list[Event] = []
         unseen, scaled.unseen = scaled.unseen, []  # So that _on_input does not decide on them first.
@@ -288,7 +288,7 @@ class HpaState:
                 break
         return events, most
 
-    def _next_due(self) -> Scaled | None:
+    def _next_due(self) -> ScaledWorkload | None:
         """Returns the policy with the earliest due decision that is not after the last known clock."""
         while self.dues and self.dues[0][0] <= self._told_ms:
             at_ms, key = self.dues[0]
@@ -298,12 +298,12 @@ class HpaState:
             heapq.heappop(self.dues)
         return None
 
-    def _evaluate_due(self, scaled: Scaled) -> list[Event]:
+    def _evaluate_due(self, scaled: ScaledWorkload) -> list[Event]:
         assert scaled.due is not None
         at_ms = scaled.due.at_ms
         return self._evaluate(scaled, self._told_ms if self._missed(at_ms, self._told_ms) else at_ms)
 
-    def _make_rest(self, scaled: Scaled, is_over: IsOver) -> list[Event]:
+    def _make_rest(self, scaled: ScaledWorkload, is_over: IsOver) -> list[Event]:
         """Decides what take_turn and fire left of one workload, as far as there is time."""
         events = self._see(scaled, ALL, is_over)[0] if scaled.unseen else []
         while not scaled.unseen and scaled.is_due_by(self._told_ms):
@@ -359,7 +359,7 @@ class HpaState:
         else:
             self.changed[key] = None
 
-    def explained(self, scaled: Scaled) -> Sized:
+    def explained(self, scaled: ScaledWorkload) -> SizingResult:
         """Returns the last decision, or, after a restart, the one that would be made at its instant."""
         if scaled.last is None:
             return size(self.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms)))
@@ -375,14 +375,14 @@ class HpaState:
             return decided.replicas
         return declared.replicas
 
-    def case(self, scaled: Scaled, at_ms: int) -> Case:
-        moment = Moment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)
-        inputs = self.inputs.get(scaled.key, Inputs())
-        return Case(scaled.policy, inputs, self.current(scaled.key), scaled.remembered, moment)
+    def case(self, scaled: ScaledWorkload, at_ms: int) -> SizingCase:
+        moment = ReadingMoment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)
+        inputs = self.inputs.get(scaled.key, WorkloadInputs())
+        return SizingCase(scaled.policy, inputs, self.current(scaled.key), scaled.remembered, moment)
 
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_input(self, heard: Heard, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+    def _on_input(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
         """Returns the decisions, and whether the record was taken in. It is not when time is over while a decision is
         due before it."""
         key, at_ms, ahead_ms = heard.workload, heard.at_ms, 0
@@ -405,7 +405,9 @@ class HpaState:
         events, is_all = self._catch_up(scaled, at_ms, now_ms, is_over)
         return (events + self._decide_on(scaled, heard, now_ms, at_ms, ahead_ms), True) if is_all else (events, False)
 
-    def _decide_on(self, scaled: Scaled, heard: Heard, now_ms: int, at_ms: int, ahead_ms: int) -> list[Event]:
+    def _decide_on(
+        self, scaled: ScaledWorkload, heard: HeardRecord, now_ms: int, at_ms: int, ahead_ms: int
+    ) -> list[Event]:
         """Takes a record in and decides. at_ms: its instant. ahead_ms: how far its writer's clock is ahead."""
         key = scaled.key
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
@@ -423,7 +425,7 @@ class HpaState:
             return []
         return self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
-    def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool | None:
+    def _take(self, key: WorkloadKey, heard: HeardRecord, ahead_ms: int | None = None) -> bool | None:
         """Returns whether the record says anything new. None: it met an unexpected error and has no effect."""
         scaled = self.scaled.get(key)
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
@@ -438,9 +440,9 @@ class HpaState:
         """Notes an error once for each workload and topic ("" for a decision). A standby reports it in its turn."""
         if (key, topic) not in self.failing:
             self.failing.add((key, topic))
-            self.failed.append(Failed(key, trace_of(error), again=False, topic=topic))
+            self.failed.append(FailedDecision(key, trace_of(error), again=False, topic=topic))
 
-    def _waits(self, scaled: Scaled) -> bool:
+    def _waits(self, scaled: ScaledWorkload) -> bool:
         """Returns whether the decision waits: CONTROLLER mode decides at the controller's next instant."""
         if self.rules.mode != CONTROLLER or scaled.due is None:
             return False
@@ -451,14 +453,14 @@ class HpaState:
         """Returns whether an instant is too old. A decision for it is then made for the present time."""
         return at_ms < now_ms - self.rules.missed_ms
 
-    def _put_off(self, scaled: Scaled, now_ms: int) -> None:
+    def _put_off(self, scaled: ScaledWorkload, now_ms: int) -> None:
         """Makes the workload due now, but 1 ms or more after its last decision: a state's time never goes back."""
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
         scaled.due = NextEvaluation(due_ms, "what was heard late")
         heapq.heappush(self.dues, (due_ms, scaled.key))
         self.changed[scaled.key] = None
 
-    def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+    def _catch_up(self, scaled: ScaledWorkload, at_ms: int, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
         """Decides what was due before at_ms. Returns the decisions, and whether these were all."""
         events = self._make_rest(scaled, is_over)
         is_all = not (scaled.unseen or scaled.is_due_by(self._told_ms))
@@ -467,16 +469,18 @@ class HpaState:
             is_all = not is_over() or self._due_before(scaled, at_ms, now_ms) is None
         return events, is_all
 
-    def _due_before(self, scaled: Scaled, at_ms: int, now_ms: int) -> int | None:
+    def _due_before(self, scaled: ScaledWorkload, at_ms: int, now_ms: int) -> int | None:
         due_ms = scaled.due.at_ms if scaled.due is not None else None
         return None if due_ms is None or due_ms >= at_ms or self._missed(due_ms, now_ms) else due_ms
 
-    def _evaluate(self, scaled: Scaled, at_ms: int) -> list[Event]:
+    def _evaluate(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
         key = scaled.key
         case = self.case(scaled, at_ms)
         sized = size(case)
         if sized.failed:
-            self.failed.append(Failed(key, sized.failed, again=scaled.last is not None and bool(scaled.last.failed)))
+            self.failed.append(
+                FailedDecision(key, sized.failed, again=scaled.last is not None and bool(scaled.last.failed))
+            )
         told_ms = scaled.due.at_ms if scaled.due is not None else None
         scaled.remembered, scaled.last, scaled.due = sized.remembered, sized, sized.due
         if sized.due is not None and sized.due.at_ms != told_ms:  # Otherwise the heap has it already.
@@ -504,7 +508,7 @@ class HpaState:
         declared = self._inputs(key).declared
         return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
 
-    def _state_of(self, scaled: Scaled) -> ScaleStateChanged:
+    def _state_of(self, scaled: ScaledWorkload) -> ScaleStateChanged:
         scaled.positions = self.positions.to_write(self._partition_of("/".join(scaled.key)), scaled.unseen)
         scaled.generation = self._next()
         inputs = self._inputs(scaled.key)
@@ -523,10 +527,10 @@ class HpaState:
             state=data,
         )
 
-    def _inputs(self, key: WorkloadKey) -> Inputs:
+    def _inputs(self, key: WorkloadKey) -> WorkloadInputs:
         inputs = self.inputs.get(key)
         if inputs is None:
-            inputs = self.inputs[key] = Inputs()
+            inputs = self.inputs[key] = WorkloadInputs()
         return inputs
 
     def _drop(self, why: str) -> None:

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.heard.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey, LoadName
-from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.heard.inputs import Backlog, BacklogKey, LoadKey, LoadName, MetricSeries, WorkloadInputs
+from hpa.core.kubernetes.deciding import SCALING_ACTIVE, AutoscalerCondition, with_conditions
 from hpa.core.kubernetes.evaluating import NOTHING_DECIDED
 from hpa.core.own.queue_state import NOTHING_SEEN
-from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, Remembered
+from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, SizingState
 from spillway.packed import UNPACKED_BYTES_MAX, NotPacked, pack, unpack
 
 STATE_BYTES_MAX: Final = 3 * 512 * 1024
@@ -18,41 +18,43 @@ STATE_BYTES_MAX: Final = 3 * 512 * 1024
 STATE_TOO_LARGE: Final = "StateTooLarge"
 
 
-class Unreadable(ValueError):
+class UnreadableState(ValueError):
     """Raised for a state that stored_bytes did not write. The text says why."""
 
 
-class Stored(Struct, frozen=True):
+class StoredState(Struct, frozen=True):
     """The state of one workload.
 
     loads, backlogs: inputs of topics that do not keep their records.
     changed_ms: when we last changed the size; 0: never.
-    loads_from_ms, backlogs_from_ms, ahead_ms: as in Inputs.
+    loads_from_ms, backlogs_from_ms, ahead_ms: as in WorkloadInputs.
     """
 
-    remembered: Remembered = NOTHING_REMEMBERED
+    remembered: SizingState = NOTHING_REMEMBERED
     due: NextEvaluation | None = None
     changed_ms: int = 0
-    loads: tuple[tuple[LoadKey, Load], ...] = ()
+    loads: tuple[tuple[LoadKey, MetricSeries], ...] = ()
     backlogs: tuple[tuple[BacklogKey, Backlog], ...] = ()
     loads_from_ms: tuple[tuple[LoadName, int], ...] = ()
     backlogs_from_ms: tuple[tuple[BacklogKey, int], ...] = ()
     ahead_ms: tuple[tuple[str, int], ...] = ()
 
-    def restore(self, inputs: Inputs) -> None:
+    def restore(self, inputs: WorkloadInputs) -> None:
         """Puts back the inputs that only a state remembers."""
         inputs.loads, inputs.backlogs = dict(self.loads), dict(self.backlogs)
         inputs.loads_from_ms, inputs.backlogs_from_ms = dict(self.loads_from_ms), dict(self.backlogs_from_ms)
         inputs.correct({**dict.fromkeys(inputs.ahead_ms, 0), **dict(self.ahead_ms)})
 
 
-NOTHING_STORED: Final = Stored()
+NOTHING_STORED: Final = StoredState()
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODER: Final = msgspec.json.Decoder(Stored)
+_DECODER: Final = msgspec.json.Decoder(StoredState)
 
 
-def stored_of(remembered: Remembered, due: NextEvaluation | None, changed_ms: int, inputs: Inputs) -> Stored:
-    return Stored(
+def stored_of(
+    remembered: SizingState, due: NextEvaluation | None, changed_ms: int, inputs: WorkloadInputs
+) -> StoredState:
+    return StoredState(
         remembered=remembered,
         due=due,
         changed_ms=changed_ms,
@@ -64,11 +66,11 @@ def stored_of(remembered: Remembered, due: NextEvaluation | None, changed_ms: in
     )
 
 
-def stored_bytes(stored: Stored) -> bytes:
+def stored_bytes(stored: StoredState) -> bytes:
     return pack(_ENCODER.encode(stored))
 
 
-def fitting(stored: Stored) -> tuple[Stored, bytes]:
+def fitting(stored: StoredState) -> tuple[StoredState, bytes]:
     """Returns the state to write, and its bytes.
 
     A state that no record can hold loses all reported values, which are unknown then. So no report can prevent the
@@ -86,26 +88,26 @@ def fitting(stored: Stored) -> tuple[Stored, bytes]:
     return stored, data
 
 
-def _bytes_that_fit(stored: Stored) -> bytes | None:
+def _bytes_that_fit(stored: StoredState) -> bytes | None:
     text = _ENCODER.encode(stored)
     data = pack(text) if len(text) <= UNPACKED_BYTES_MAX else None
     return data if data is not None and len(data) <= STATE_BYTES_MAX else None
 
 
-def _without_heard(stored: Stored) -> Stored:
+def _without_heard(stored: StoredState) -> StoredState:
     message = (
         "what was reported of it is too large for the log: it is forgotten, and unknown until it is reported again"
     )
-    condition = Condition(SCALING_ACTIVE, False, STATE_TOO_LARGE, message)
+    condition = AutoscalerCondition(SCALING_ACTIVE, False, STATE_TOO_LARGE, message)
     scaling = stored.remembered.scaling
     scaling = replace(scaling, conditions=with_conditions(scaling.conditions, condition))
     remembered = replace(stored.remembered, scaling=scaling, queue=NOTHING_SEEN)
     return replace(stored, remembered=remembered, loads=(), backlogs=())
 
 
-def read_stored(data: bytes) -> Stored:
-    """Returns the state of these bytes. Raises Unreadable."""
+def read_stored(data: bytes) -> StoredState:
+    """Returns the state of these bytes. Raises UnreadableState."""
     try:
         return _DECODER.decode(unpack(data)) if data else NOTHING_STORED
     except (NotPacked, msgspec.DecodeError, RecursionError) as error:
-        raise Unreadable(f"scale-state: {error}") from error
+        raise UnreadableState(f"scale-state: {error}") from error

@@ -14,8 +14,8 @@ import structlog
 
 from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
 from hpa.core.series import QueryRefused
-from hpa.core.slots import Asker
-from hpa.external_metrics.connections import Connections, NoConnection
+from hpa.core.slots import SlotQuestion
+from hpa.external_metrics.connections import NamedConnections, NoConnection
 from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from hpa.external_metrics.prometheus import Prometheus, PrometheusSettings, ValueUnknown
 from hpa.external_metrics.slot_queue import SlotQueue
@@ -67,7 +67,7 @@ class _Pace:
     is_slow: bool = True
 
 
-class Collecting:
+class MetricCollection:
     """The questions of all declared policies.
 
     publish: writes to the log; raises BusUnavailable.
@@ -78,7 +78,7 @@ class Collecting:
     def __init__(
         self,
         publish: Publish,
-        connections: Connections,
+        connections: NamedConnections,
         settings: CollectingSettings,
         wall_ms: Callable[[], int],
         random: Random,
@@ -218,7 +218,7 @@ class Collecting:
         loop, bounds = asyncio.get_running_loop(), self._settings
         if connection not in self._slot_queues:
             self._slot_queues[connection] = SlotQueue(bounds.at_once, bounds.slow_part)
-        async with self._slot_queues[connection].slot(Asker(question.namespace, question.name, pace.is_slow)):
+        async with self._slot_queues[connection].slot(SlotQuestion(question.namespace, question.name, pace.is_slow)):
             since = loop.time()
             try:
                 yield
@@ -226,7 +226,7 @@ class Collecting:
                 pace.is_slow = loop.time() - since > bounds.slow_seconds
 
 
-def unasked(connections: Connections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
+def unasked(connections: NamedConnections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
     """Returns texts for people: what the policy needs and hpa does not ask for, so that others must report it."""
     found = list(unreported(policy))
     for question in questions_of(policy, LEAST_MS):

@@ -86,7 +86,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
+class NamedConnections:
     """The operator's connections by name."""
 
     kafka: Mapping[str, KafkaConnection] = field(default_factory=dict)
@@ -118,10 +118,10 @@ class Connections:
         raise NoConnection(f"serverAddress {address!r}: not among the connections that the operator named {named}")
 
 
-def read_connections(path: str) -> Connections:
+def read_connections(path: str) -> NamedConnections:
     """Reads the operator's file; an empty path gives no connections. Raises OperatorError with what is wrong."""
     if not path:
-        return Connections()
+        return NamedConnections()
     try:
         text: Any = read_yaml(Path(path).read_bytes())
         found = msgspec.convert({} if text is None else text, _File)
@@ -144,7 +144,7 @@ def read_connections(path: str) -> Connections:
             if not one.namespaces or not all(one.namespaces):
                 expected = 'expected names or patterns, at least one; "*" for all'
                 raise OperatorError(f"connections {path}: {kind}.{name}.namespaces: {expected}")
-    return Connections(found.kafka, found.prometheus)
+    return NamedConnections(found.kafka, found.prometheus)
 
 
 def _may_use(patterns: Sequence[str], namespace: str) -> bool:

@@ -36,7 +36,7 @@ class _Data(msgspec.Struct, rename="camel"):
     result: Any = None
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _PrometheusAnswer(msgspec.Struct, rename="camel"):
     """An answer of Prometheus' HTTP API, with the fields that its documentation names."""
 
     status: str
@@ -45,7 +45,7 @@ class _Answer(msgspec.Struct, rename="camel"):
     error: str = ""
 
 
-_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_ANSWER: Final = msgspec.json.Decoder(_PrometheusAnswer)
 
 
 class Prometheus:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from hpa.core.slots import Asker, Slots
+from hpa.core.slots import SlotQuestion, Slots
 
 
 class SlotQueue:
@@ -16,10 +16,10 @@ class SlotQueue:
 
     def __init__(self, most: int, slow_part: float) -> None:
         self._slots = Slots(most, max(1, int(most * slow_part)))
-        self._waiting: dict[Asker, asyncio.Future[None]] = {}
+        self._waiting: dict[SlotQuestion, asyncio.Future[None]] = {}
 
     @asynccontextmanager
-    async def slot(self, one: Asker) -> AsyncIterator[None]:
+    async def slot(self, one: SlotQuestion) -> AsyncIterator[None]:
         """Waits for a slot and holds it inside the block."""
         turn = self._waiting[one] = asyncio.get_running_loop().create_future()
         self._slots.wait(one)

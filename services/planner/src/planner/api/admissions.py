@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from planner.api.asked import Ask, Decide
+from planner.api.asked import AnswerCall, Decide
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import asking
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Inquiry:
+class AdmissionInquiry:
     """The question about one template.
 
     missing: clusters whose answers are awaited.
@@ -51,11 +51,11 @@ class Admissions:
     state: returns the newest state. wait_seconds: from a request's arrival until it is planned without the answers.
     """
 
-    def __init__(self, state: Callable[[], PlannerState], ask: Ask, wait_seconds: float) -> None:
+    def __init__(self, state: Callable[[], PlannerState], ask: AnswerCall, wait_seconds: float) -> None:
         self._state = state
         self._ask = ask
         self._wait_seconds = wait_seconds
-        self._open: dict[str, Inquiry] = {}
+        self._open: dict[str, AdmissionInquiry] = {}
         self._asking: set[asyncio.Task[None]] = set()
         """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
@@ -86,7 +86,7 @@ class Admissions:
 
     async def _inquire(self, new: Mapping[str, ApplyRequest]) -> None:
         """Waits until these templates are answered, also those that other calls asked about, or the time is over."""
-        mine: dict[str, Inquiry] = {}
+        mine: dict[str, AdmissionInquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._settle({digest: new[digest] for digest in new.keys() - self._open.keys()}, mine)
@@ -102,7 +102,7 @@ class Admissions:
     def _is_known(self, digest: str) -> bool:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
-    async def _settle(self, requests: Mapping[str, ApplyRequest], mine: dict[str, Inquiry]) -> None:
+    async def _settle(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> None:
         """Asks, and waits for all clusters that the replicas would go to by the answers so far.
 
         mine: receives the inquiries that this call opened. Other calls may wait for them, so none of them stays open.
@@ -125,14 +125,14 @@ class Admissions:
                 del self._open[digest]
                 inquiry.settled.set()
 
-    def _asked(self, requests: Mapping[str, ApplyRequest], mine: dict[str, Inquiry]) -> Decide[None]:
+    def _asked(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> Decide[None]:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
             found = tuple(asking.questions(state, requests.values(), moment))
             for digest in requests:
                 state.admitted.saw(digest)
             for asked in found:
                 digest = asked.event.template
-                mine[digest] = self._open[digest] = Inquiry()
+                mine[digest] = self._open[digest] = AdmissionInquiry()
                 mine[digest].await_answers(asked.awaited)
             return tuple(asked.event for asked in found), None
 
@@ -148,7 +148,7 @@ class Admissions:
 
         return decide
 
-    def _give_up(self, inquiries: Iterable[Inquiry]) -> None:
+    def _give_up(self, inquiries: Iterable[AdmissionInquiry]) -> None:
         missing = {cluster for inquiry in inquiries for cluster in inquiry.missing}
         self._state().admitted.went_unanswered(missing)
         log.warning(

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from planner.api.asked import Ask
-from planner.api.questions import Inquiry, Questions
+from planner.api.asked import AnswerCall
+from planner.api.questions import AdoptionInquiry, AdoptionQuestions
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import adopting, recovering
@@ -22,7 +22,12 @@ class Adoptions:
     """
 
     def __init__(
-        self, questions: Questions, ask: Ask, fleet: Callable[[], str], find_seconds: float, events_max: int
+        self,
+        questions: AdoptionQuestions,
+        ask: AnswerCall,
+        fleet: Callable[[], str],
+        find_seconds: float,
+        events_max: int,
     ) -> None:
         self._questions = questions
         self._ask = ask
@@ -34,7 +39,9 @@ class Adoptions:
         await self._following()
         with self._questions.asking() as asking:
 
-            def ask(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], Inquiry | api.PlacementReply]:
+            def ask(
+                state: PlannerState, moment: Moment
+            ) -> tuple[tuple[Event, ...], AdoptionInquiry | api.PlacementReply]:
                 asked = adopting.ask(state, request, moment)
                 return ((asked,), asking.open(asked)) if isinstance(asked, AdoptionAsked) else ((), asked)
 
@@ -54,7 +61,7 @@ class Adoptions:
         await self._following()
         with self._questions.asking() as asking:
 
-            def ask(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], Inquiry]:
+            def ask(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], AdoptionInquiry]:
                 asked = recovering.ask(state, request, self._fleet(), moment)
                 return (asked,), asking.open(asked)
 
@@ -79,7 +86,7 @@ class Adoptions:
             text = "the log's answers cannot be read yet: retry with the same idempotency key"
             raise RequestError("UNAVAILABLE", text) from None
 
-    async def _answered(self, inquiry: Inquiry) -> None:
+    async def _answered(self, inquiry: AdoptionInquiry) -> None:
         try:
             async with asyncio.timeout(self._find_seconds):
                 await inquiry.complete.wait()

@@ -11,7 +11,7 @@ import msgspec
 
 from planner.core.explaining.exporting import Exported, events_of, held_back, hold_back
 from planner.core.explaining.simulating import rules_without_bounds
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import check_decidable
 from planner.core.manifests.templates import BadDeclaration
@@ -19,7 +19,7 @@ from planner.core.placement.recording import CODE_VERSION
 from spillway.addresses import EVENTS_BY_TOPIC
 from spillway.api import ExportedCount, ExportedEvent, ExportReply
 from spillway.events import CapacityChanged, CapacityReported
-from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, pack_columns, unpack_columns
+from spillway.wire import TYPE_PREFIX, UnreadableMessage, decode, encode, event_type, pack_columns, unpack_columns
 
 EVENTS_AT_ONCE_MAX = 200
 BYTES_AT_ONCE_MAX = 1024 * 1024
@@ -63,11 +63,11 @@ def read_state(replies: Sequence[ExportReply]) -> PlannerState:
         raise NotAnExport("it does not say with which settings")
     _check_whole(replies)
     try:
-        state = PlannerState(rules_without_bounds(Rules.of_text(replies[0].settings)))
+        state = PlannerState(rules_without_bounds(PlannerRules.of_text(replies[0].settings)))
         for reply in replies:
             for entry in reply.events:
                 _apply(state, entry)
-    except (BadDeclaration, Unreadable, KeyError, ValueError, TypeError) as error:
+    except (BadDeclaration, UnreadableMessage, KeyError, ValueError, TypeError) as error:
         raise NotAnExport(f"an event of it cannot be read by this version: {error}") from error
     for hold in replies[0].held_back:
         hold_back(state, hold, NOW)

@@ -15,7 +15,7 @@ ObjectKey = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class Inquiry:
+class AdoptionInquiry:
     """One question. Answers may come twice and in any order. Those about a fleet end with an answer without a name."""
 
     asked: AdoptionAsked
@@ -50,12 +50,12 @@ class Inquiry:
         return end.state != FOUND or end.objects <= sum(1 for place in self.found if place[0] == cluster)
 
 
-class Questions:
+class AdoptionQuestions:
     """Follows new answers. Earlier ones are of no use."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._open: dict[Generation, Inquiry] = {}
+        self._open: dict[Generation, AdoptionInquiry] = {}
         self.following = asyncio.Event()
 
     async def run(self) -> None:
@@ -72,24 +72,24 @@ class Questions:
                 self.following.clear()
 
     @contextmanager
-    def asking(self) -> Iterator["Asking"]:
-        asking = Asking(self._open)
+    def asking(self) -> Iterator["CallInquiries"]:
+        asking = CallInquiries(self._open)
         try:
             yield asking
         finally:
             asking.close()
 
 
-class Asking:
+class CallInquiries:
     """The questions of one call. They are forgotten at its end."""
 
-    def __init__(self, known: dict[Generation, Inquiry]) -> None:
+    def __init__(self, known: dict[Generation, AdoptionInquiry]) -> None:
         self._known = known
         self._mine: list[Generation] = []
 
-    def open(self, asked: AdoptionAsked) -> Inquiry:
+    def open(self, asked: AdoptionAsked) -> AdoptionInquiry:
         """Opens an inquiry. Call it before the question is in the log, so that no answer is missed."""
-        inquiry = self._known[asked.generation] = Inquiry(asked)
+        inquiry = self._known[asked.generation] = AdoptionInquiry(asked)
         self._mine.append(asked.generation)
         return inquiry
 

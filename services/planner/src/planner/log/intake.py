@@ -23,12 +23,12 @@ from spillway.addresses import (
     WORKLOAD_STATUS,
     WORKLOADS,
 )
-from spillway.bus import Batch, Bus, Offsets, Record
+from spillway.bus import Bus, Offsets, Record, RecordBatch
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.feasibility.cluster_view import NEVER
 from spillway.running.capacity_starts import CapacityStarts
-from spillway.running.following import Followed, Follower
-from spillway.wire import Unreadable, unpack_columns
+from spillway.running.following import FollowedTopics, Follower
+from spillway.wire import UnreadableMessage, unpack_columns
 
 WHOLE = (
     CLUSTERS,
@@ -49,7 +49,7 @@ OWN = frozenset(topic.name for topic in WHOLE if topic.emitter == "planner")
 WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
 
 
-class Intake:
+class PlannerIntake:
     """Applies the log's records to one state. While this planner writes, it does not read its own records back.
 
     caught_up_at: the clock's time at the last proof that capacity-changes had been read to its end.
@@ -72,7 +72,7 @@ class Intake:
         return self._blocks.take(lambda cluster: self.state.view(cluster).epoch)
 
     def take(self, record: Record, live: bool) -> None:
-        """Applies a record. Raises BadDeclaration or Unreadable."""
+        """Applies a record. Raises BadDeclaration or UnreadableMessage."""
         if self.writing and record.topic in OWN:
             return
         trace = tracing.carried(record.headers) if self.writing else ()
@@ -106,14 +106,14 @@ class Intake:
         unread_ms = round((now - self.caught_up_at) * 1000)
         return (replace(event, age_ms=event.age_ms + unread_ms) if event.age_ms >= 0 else event), now
 
-    async def taken(self, batch: Batch, positions: Offsets) -> None:
+    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
         if batch.records:
             self._on_records(batch.records, positions)
 
 
-def follower_into(intake: Intake, bus: Bus) -> Follower:
-    unfit = (BadDeclaration, Unreadable)
-    return Follower(bus, Followed("planner", WHOLE, (CAPACITY_CHANGES,), unfit, last_only=(CAPACITY,)), intake)
+def follower_into(intake: PlannerIntake, bus: Bus) -> Follower:
+    unfit = (BadDeclaration, UnreadableMessage)
+    return Follower(bus, FollowedTopics("planner", WHOLE, (CAPACITY_CHANGES,), unfit, last_only=(CAPACITY,)), intake)
 
 
 def changed_keys(records: Iterable[Record]) -> set[tuple[str, str]]:

@@ -14,7 +14,7 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.requests.answers import workload_reply
 from planner.log.intake import changed_keys
 from spillway.addresses import DECISIONS
-from spillway.bus import Batch, Bus, BusUnavailable, Offsets, Record, reached
+from spillway.bus import Bus, BusUnavailable, Offsets, Record, RecordBatch, reached
 from spillway.events import CapacityReported, DecisionRecorded
 from spillway.model import NO_GENERATION, Generation
 from spillway.store import MemoryStore, RedisStore, StoreUnavailable
@@ -169,7 +169,7 @@ class Projection:
         await self._append([(_history_of(event), encode(event)) for event in new])
         await self._end({(event.namespace, event.name) for event in new})
 
-    async def _append_to(self, ends: Offsets, batches: AsyncIterator[Batch]) -> None:
+    async def _append_to(self, ends: Offsets, batches: AsyncIterator[RecordBatch]) -> None:
         async for batch in batches:
             await self._append_read(batch.records)
             if reached(batch.positions, ends):

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from propagator.core.desired import Desired, Target
+from propagator.core.desired import DesiredState, PartTarget
 from propagator.core.finding import answer, found_one
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import LABEL_FLEET, ownership_of
@@ -42,7 +42,7 @@ class Finder:
     """
 
     def __init__(
-        self, cluster: str, fleet: str, api: ClusterApi, bus: Bus, desired: Desired, settings: PropagatorSettings
+        self, cluster: str, fleet: str, api: ClusterApi, bus: Bus, desired: DesiredState, settings: PropagatorSettings
     ) -> None:
         self._cluster = cluster
         self._fleet = fleet
@@ -79,12 +79,12 @@ class Finder:
             if ends_the_process(error):
                 raise
             note_failed("propagator", "workload", error, cluster=self._cluster, asked=str(asked.generation))
-            target = Target(self._cluster, asked.namespace, asked.name)
+            target = PartTarget(self._cluster, asked.namespace, asked.name)
             text = f"propagator met an error of its own: {type(error).__name__}: {error}"
             return [answer(asked, target, FOUND_REFUSED, text[:TEXT_CHARACTERS_MAX])]
 
     async def _answers(self, asked: AdoptionAsked) -> list[WorkloadFound]:
-        target = Target(self._cluster, asked.namespace, asked.name)
+        target = PartTarget(self._cluster, asked.namespace, asked.name)
         try:
             if asked.fleet_before:
                 return await self._of_fleet(asked)
@@ -98,7 +98,7 @@ class Finder:
             )
             return [answer(asked, target, FOUND_REFUSED, error.text_for_callers)]
 
-    async def _of_name(self, asked: AdoptionAsked, target: Target) -> WorkloadFound:
+    async def _of_name(self, asked: AdoptionAsked, target: PartTarget) -> WorkloadFound:
         found = await self._api.get(DEPLOYMENTS, target.namespace, target.name)
         found = {**found, "kind": DEPLOYMENT} if found else None  # The answer may name another kind.
         fleet = ownership_of(found)[LABEL_FLEET] if found else ""
@@ -124,7 +124,7 @@ class Finder:
             scalers_by_namespace.setdefault(one["metadata"]["namespace"], []).append(one)
         found = []
         for place, (one, *others) in by_name.items():
-            target = Target(self._cluster, *place)
+            target = PartTarget(self._cluster, *place)
             if others:
                 text = f"a {one['kind']} and a {others[0]['kind']} have this name: a name is one workload of one kind"
                 found.append(answer(asked, target, FOUND_REFUSED, text, found=one))
@@ -134,7 +134,7 @@ class Finder:
             found.append(found_one(asked, target, self._fleet, one, along, scalers, self._desired.lists(target)))
         alone = sum(map(len, by_namespace.values())) - sum(len(one.dependencies) for one in found)
         note = f"{alone} ConfigMaps or Services with the label go with no workload that was found" if alone else ""
-        return [*found, answer(asked, Target(self._cluster, "", ""), FOUND, note, objects=len(found))]
+        return [*found, answer(asked, PartTarget(self._cluster, "", ""), FOUND, note, objects=len(found))]
 
     async def _labelled(self, fleet: str, namespace: str = "") -> list[tuple[str, Manifest]]:
         selector = f"{LABEL_FLEET}={fleet}"

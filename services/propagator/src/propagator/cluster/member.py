@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from propagator.cluster.namespaces import Namespaces
+from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.core.actions import (
     Apply,
     ApplyDependency,
@@ -26,14 +26,14 @@ from propagator.core.actions import (
     ScaleDown,
     Write,
 )
-from propagator.core.desired import Target
+from propagator.core.desired import PartTarget
 from propagator.core.finding import scales
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
     IN_NO_NAMESPACE,
     LABEL_FLEET,
-    Live,
-    Reference,
+    DependencyReference,
+    LiveState,
     dependency_from_manifest,
     managed_fields,
     replicas_managers,
@@ -86,7 +86,7 @@ NEEDED_RIGHTS: Final = frozenset(("ConfigMap", "Namespace"))
 log = structlog.get_logger()
 
 
-class Member:
+class MemberCluster:
     """One cluster's API, used for one workload at a time. Conflict, Refused and ClusterUnreachable reach the caller."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Member:
         fleet: str,
         clock: Callable[[], float],
         answered: Callable[[], None],
-        namespaces: Namespaces,
+        namespaces: ClusterNamespaces,
         settings: PropagatorSettings,
     ) -> None:
         self._api = api
@@ -104,16 +104,18 @@ class Member:
         self._answered = answered
         self.namespaces = namespaces
         self._settings = settings
-        self._not_looked_for: set[Target] = set()
+        self._not_looked_for: set[PartTarget] = set()
 
-    async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
+    async def read(
+        self, target: PartTarget, references: Iterable[DependencyReference], kind: str = DEPLOYMENT
+    ) -> LiveState:
         """Reads the workload's object and these dependencies of any owner, from the store and not from a cache."""
         names = sorted(references)
         workload = self._get(KINDS[kind].served, target.namespace, target.name)
         dependencies = (self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names)
         manifests = await self._few_at_once(chain((workload,), dependencies))
         return _with_workload(
-            Live(
+            LiveState(
                 read=True,
                 dependencies={
                     ref: dependency_from_manifest(found)
@@ -125,7 +127,7 @@ class Member:
             kind,
         )
 
-    async def carry_out(self, action: Write | Question, target: Target, live: Live) -> Live:
+    async def carry_out(self, action: Write | Question, target: PartTarget, live: LiveState) -> LiveState:
         """Carries out the action and returns the state after it.
 
         live: has the object that a Delete or a patch is about.
@@ -152,7 +154,7 @@ class Member:
                 return live.with_dependency(reference, dependency_from_manifest(made))
             case EnsureNamespace(name):
                 await self._ensure_namespace(name)
-                return live.with_looked({Reference("Namespace", name): True})
+                return live.with_looked({DependencyReference("Namespace", name): True})
             case Create(manifest):
                 made = await self._apply(KINDS[manifest["kind"]].served, manifest, ABSENT)
                 return _with_workload(replace(live, read=True), made, manifest["kind"])
@@ -171,7 +173,9 @@ class Member:
                 found = await self._get(kind, target.namespace, reference.name)
                 return live.with_dependency(reference, dependency_from_manifest(found) if found else None)
 
-    async def look(self, target: Target, references: frozenset[Reference]) -> dict[Reference, bool]:
+    async def look(
+        self, target: PartTarget, references: frozenset[DependencyReference]
+    ) -> dict[DependencyReference, bool]:
         """Returns for each reference whether the object exists.
 
         References beyond references_max count as existing, which is logged once in a turn. Pods of such a template wait
@@ -198,7 +202,7 @@ class Member:
             answers += await asyncio.gather(*few)
         return answers
 
-    async def _rivals(self, target: Target, live: Live) -> tuple[str, ...]:
+    async def _rivals(self, target: PartTarget, live: LiveState) -> tuple[str, ...]:
         """Returns, for people, the autoscalers of the object and the other field managers of its replicas."""
         kind = live.workload.kind if live.workload is not None else DEPLOYMENT
         managers = [name for name in live.replicas_managers if name != self._api.settings.field_manager]
@@ -215,7 +219,7 @@ class Member:
             *(f"field manager {name}" for name in managers),
         )
 
-    async def _exists(self, namespace: str, reference: Reference) -> bool:
+    async def _exists(self, namespace: str, reference: DependencyReference) -> bool:
         """Returns whether the cluster has an object that a template names.
 
         A missing right concerns this workload only and does not make the cluster lost; the object then counts as there.
@@ -238,7 +242,7 @@ class Member:
             )
             return True
 
-    async def _found(self, namespace: str, reference: Reference) -> bool:
+    async def _found(self, namespace: str, reference: DependencyReference) -> bool:
         if reference.kind == "Namespace":
             return await self._has_namespace(reference.name)
         if reference.kind == "Secret":
@@ -291,7 +295,9 @@ class Member:
             self.namespaces.doubt(namespace)
             raise Conflict(error.reason, f"perhaps gone since it was seen: {error.message}") from error
 
-    async def _patch(self, kind: Kind, target: Target, name: str, change: Manifest, resource_version: str) -> Manifest:
+    async def _patch(
+        self, kind: Kind, target: PartTarget, name: str, change: Manifest, resource_version: str
+    ) -> Manifest:
         call = self._api.patch(kind, target.namespace, name, change, resource_version=resource_version)
         try:
             return await self._counted("patch", call)
@@ -324,8 +330,8 @@ class Member:
             metrics.OPERATION_SECONDS.labels(verb).observe(self._clock() - began)
 
 
-def _with_workload(live: Live, manifest: Manifest | None, kind: str) -> Live:
-    """Returns the Live with the object of this answer in it. kind: the kind that was asked for."""
+def _with_workload(live: LiveState, manifest: Manifest | None, kind: str) -> LiveState:
+    """Returns the LiveState with the object of this answer in it. kind: the kind that was asked for."""
     if manifest is None:
         return replace(live, workload=None, spec=None, managed=(), replicas_managers=())
     return replace(

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from propagator.cluster.mirror import Owner
-from propagator.core.actions import Hold, Rules
-from propagator.core.desired import Target
+from propagator.cluster.mirror import DependencyOwner
+from propagator.core.actions import Hold, PropagationRules
+from propagator.core.desired import PartTarget
 from propagator.core.manifests import workload_label
-from propagator.core.reconcile import History, seeded
-from propagator.core.status import Outcome
+from propagator.core.reconcile import WriteHistory, seeded
+from propagator.core.status import AttemptOutcome
 from propagator.settings import PropagatorSettings
 from spillway import metrics
 from spillway.events import (
@@ -29,7 +29,7 @@ NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 
 
 @dataclass(slots=True)
-class Memory:
+class AttemptMemory:
     """The attempts at one workload in one cluster.
 
     looked_at: it was worked on in this turn; no status is published before.
@@ -42,8 +42,8 @@ class Memory:
     failed: unexpected errors in a row.
     """
 
-    history: History
-    outcome: Outcome | None = None
+    history: WriteHistory
+    outcome: AttemptOutcome | None = None
     looked_at: bool = False
     retries: int = 0
     due_since: float | None = None
@@ -71,7 +71,7 @@ class Memory:
         self.hold_over()
         self._become(None)
 
-    def ended_in(self, outcome: Outcome, settings: PropagatorSettings) -> float | None:
+    def ended_in(self, outcome: AttemptOutcome, settings: PropagatorSettings) -> float | None:
         """Notes the outcome. Returns the seconds until the next try; None when another try cannot help."""
         self.due_since = None
         self.failed = 0
@@ -119,51 +119,54 @@ class Memory:
         """Removes the outcome from the metrics, because the memory is dropped."""
         self._become(None)
 
-    def _become(self, outcome: Outcome | None) -> None:
+    def _become(self, outcome: AttemptOutcome | None) -> None:
         for said, by in ((self.outcome, -1), (outcome, 1)):
             if said is not None and said.state not in SETTLED:
                 metrics.OBJECTS_HELD.labels(said.state).inc(by)
         self.outcome = outcome
 
 
-class Memories:
+class AttemptMemories:
     """The memories of one cluster. logged: returns the last status in the log, with which a new owner begins."""
 
     def __init__(
-        self, logged: Callable[[Target], WorkloadObserved | None], rules: Rules, clock: Callable[[], float]
+        self,
+        logged: Callable[[PartTarget], WorkloadObserved | None],
+        rules: PropagationRules,
+        clock: Callable[[], float],
     ) -> None:
         self._logged = logged
         self._rules = rules
         self._clock = clock
-        self._memories: dict[Target, Memory] = {}
-        self._target_by_owner: dict[Owner, Target] = {}
+        self._memories: dict[PartTarget, AttemptMemory] = {}
+        self._target_by_owner: dict[DependencyOwner, PartTarget] = {}
 
-    def __iter__(self) -> Iterator[Target]:
+    def __iter__(self) -> Iterator[PartTarget]:
         return iter(tuple(self._memories))
 
-    def get(self, target: Target) -> Memory | None:
+    def get(self, target: PartTarget) -> AttemptMemory | None:
         return self._memories.get(target)
 
-    def ensure(self, target: Target) -> None:
+    def ensure(self, target: PartTarget) -> None:
         """Begins a memory of the target, from the last status in the log, unless there is one."""
         if target not in self._memories:
             said = self._logged(target)
             kind = said.kind if said is not None and said.state != STATE_ORPHANED else ""
-            self._memories[target] = Memory(seeded(said, self._clock(), self._rules), kind=kind)
+            self._memories[target] = AttemptMemory(seeded(said, self._clock(), self._rules), kind=kind)
             self._target_by_owner[_owner(target)] = target
 
-    def forget(self, target: Target) -> None:
+    def forget(self, target: PartTarget) -> None:
         memory = self._memories.pop(target, None)
         if memory is not None:
             memory.close()
             self._target_by_owner.pop(_owner(target), None)
 
-    def owns(self, owner: Owner) -> bool:
+    def owns(self, owner: DependencyOwner) -> bool:
         return owner in self._target_by_owner
 
-    def owned_by(self, owners: frozenset[Owner]) -> frozenset[Target]:
+    def owned_by(self, owners: frozenset[DependencyOwner]) -> frozenset[PartTarget]:
         return frozenset(self._target_by_owner[owner] for owner in owners if owner in self._target_by_owner)
 
 
-def _owner(target: Target) -> Owner:
-    return Owner(target.namespace, workload_label(target.name))
+def _owner(target: PartTarget) -> DependencyOwner:
+    return DependencyOwner(target.namespace, workload_label(target.name))

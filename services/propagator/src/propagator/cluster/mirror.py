@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from propagator.core.desired import Target
+from propagator.core.desired import PartTarget
 from propagator.core.live import (
-    Live,
+    DependencyReference,
     LiveDependency,
+    LiveState,
     LiveWorkload,
-    Marks,
-    Reference,
+    ObjectMarks,
     dependency_from_struct,
     workload_from_struct,
 )
@@ -21,21 +21,21 @@ Workload = Deployment | StatefulSet | Job
 Found = TypeVar("Found", LiveWorkload, LiveDependency)
 
 
-class Place(NamedTuple):
+class DependencyPlace(NamedTuple):
     """The place of a dependency: its namespace, kind and name."""
 
     namespace: str
-    reference: Reference
+    reference: DependencyReference
 
 
-class Owner(NamedTuple):
+class DependencyOwner(NamedTuple):
     """The owner that a dependency's marks name: a namespace, and the workload's label in it."""
 
     namespace: str
     label: str
 
 
-class Mirror:
+class ObjectMirror:
     """Our objects of one cluster. It may be older than the cluster, never newer.
 
     Answers to our own requests are put in at once.
@@ -43,42 +43,44 @@ class Mirror:
     """
 
     def __init__(self, cluster: str) -> None:
-        self.workloads: dict[Target, dict[str, LiveWorkload]] = {}
+        self.workloads: dict[PartTarget, dict[str, LiveWorkload]] = {}
         self._cluster = cluster
-        self._long_by_owner: dict[Owner, dict[Target, None]] = {}
-        self._dependencies: dict[Place, LiveDependency] = {}
-        self._references_by_owner: dict[Owner, set[Reference]] = {}
+        self._long_by_owner: dict[DependencyOwner, dict[PartTarget, None]] = {}
+        self._dependencies: dict[DependencyPlace, LiveDependency] = {}
+        self._references_by_owner: dict[DependencyOwner, set[DependencyReference]] = {}
 
-    def workload(self, target: Target, kind: str) -> LiveWorkload | None:
+    def workload(self, target: PartTarget, kind: str) -> LiveWorkload | None:
         return self.workloads.get(target, {}).get(kind)
 
-    def newest(self, target: Target) -> LiveWorkload | None:
+    def newest(self, target: PartTarget) -> LiveWorkload | None:
         """Returns the object that the newest placement wrote, of all kinds with this name; None without an object."""
         return max(self.workloads.get(target, {}).values(), key=lambda one: (one.version, one.kind), default=None)
 
-    def has(self, target: Target) -> bool:
+    def has(self, target: PartTarget) -> bool:
         """Returns whether the cluster has an object or a dependency of this target."""
         return target in self.workloads or bool(self.references(target))
 
-    def live(self, target: Target, kind: str) -> Live:
-        return Live(
+    def live(self, target: PartTarget, kind: str) -> LiveState:
+        return LiveState(
             workload=self.workload(target, kind),
-            dependencies={ref: self._dependencies[Place(target.namespace, ref)] for ref in self.references(target)},
+            dependencies={
+                ref: self._dependencies[DependencyPlace(target.namespace, ref)] for ref in self.references(target)
+            },
         )
 
-    def references(self, target: Target) -> frozenset[Reference]:
+    def references(self, target: PartTarget) -> frozenset[DependencyReference]:
         """Returns the ConfigMaps and Services whose marks name this workload."""
         return frozenset(self._references_by_owner.get(_owner_of(target), ()))
 
-    def unlisted(self, owners: Iterable[Owner]) -> frozenset[Target]:
+    def unlisted(self, owners: Iterable[DependencyOwner]) -> frozenset[PartTarget]:
         """Returns the workloads of owners that no placement lists, by the object with that label, else by the label."""
         return frozenset(self._owned_by(owner) for owner in owners if owner.label)
 
-    def targets(self) -> frozenset[Target]:
+    def targets(self) -> frozenset[PartTarget]:
         """Returns all targets of which the cluster has an object or a dependency."""
         return frozenset(self.workloads) | self.unlisted(self._references_by_owner)
 
-    def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[Target]:
+    def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[PartTarget]:
         """Takes the whole list of one kind. Returns the targets that were known before or are known now."""
         before = frozenset(target for target, known in self.workloads.items() if kind in known)
         for target in before:
@@ -88,7 +90,7 @@ class Mirror:
             self.put_workload(target, shown.kind, shown)
         return before | {target for target, _ in listed}
 
-    def upsert_workload(self, found: Workload) -> Target | None:
+    def upsert_workload(self, found: Workload) -> PartTarget | None:
         """Takes a changed object. Returns None for a state that is known from an answer to one of our own requests."""
         target, shown = self._target(found), workload_from_struct(found)
         if self.workload(target, shown.kind) == shown:
@@ -96,14 +98,14 @@ class Mirror:
         self.put_workload(target, shown.kind, shown)
         return target
 
-    def remove_workload(self, found: Workload) -> Target:
+    def remove_workload(self, found: Workload) -> PartTarget:
         target, kind = self._target(found), workload_from_struct(found).kind
         known = self.workload(target, kind)
         if known is not None and known.marks.uid == found.metadata.uid:
             self.put_workload(target, kind, None)
         return target
 
-    def put_workload(self, target: Target, kind: str, found: LiveWorkload | None) -> None:
+    def put_workload(self, target: PartTarget, kind: str, found: LiveWorkload | None) -> None:
         if target not in self.workloads:
             self._note_label(target)
         by_kind = self.workloads.setdefault(target, {})
@@ -115,7 +117,7 @@ class Mirror:
             del self.workloads[target]
             self._drop_label(target)
 
-    def list_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[Owner]:
+    def list_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[DependencyOwner]:
         """Takes the whole list of one kind. Returns the owners of the dependencies known before or now."""
         gone = [place for place in self._dependencies if place.reference.kind == kind]
         owners = {owner for place in gone for owner in self._put_dependency(place, None)}
@@ -123,25 +125,25 @@ class Mirror:
             owners |= self.upsert_dependency(kind, found)
         return frozenset(owners)
 
-    def upsert_dependency(self, kind: str, found: AnyObject) -> frozenset[Owner]:
-        place = Place(found.metadata.namespace, Reference(kind, found.metadata.name))
+    def upsert_dependency(self, kind: str, found: AnyObject) -> frozenset[DependencyOwner]:
+        place = DependencyPlace(found.metadata.namespace, DependencyReference(kind, found.metadata.name))
         return self._put_dependency(place, dependency_from_struct(found))
 
-    def remove_dependency(self, kind: str, found: AnyObject) -> frozenset[Owner]:
-        place = Place(found.metadata.namespace, Reference(kind, found.metadata.name))
+    def remove_dependency(self, kind: str, found: AnyObject) -> frozenset[DependencyOwner]:
+        place = DependencyPlace(found.metadata.namespace, DependencyReference(kind, found.metadata.name))
         known = self._dependencies.get(place)
         if known is None or known.marks.uid != found.metadata.uid:
             return frozenset()
         return self._put_dependency(place, None)
 
-    def put_dependency(self, namespace: str, reference: Reference, found: LiveDependency | None) -> None:
-        self._put_dependency(Place(namespace, reference), found)
+    def put_dependency(self, namespace: str, reference: DependencyReference, found: LiveDependency | None) -> None:
+        self._put_dependency(DependencyPlace(namespace, reference), found)
 
-    def _put_dependency(self, place: Place, found: LiveDependency | None) -> frozenset[Owner]:
+    def _put_dependency(self, place: DependencyPlace, found: LiveDependency | None) -> frozenset[DependencyOwner]:
         owners = set()
         known = self._dependencies.pop(place, None)
         if known is not None:
-            owner = Owner(place.namespace, known.marks.workload)
+            owner = DependencyOwner(place.namespace, known.marks.workload)
             owners.add(owner)
             references = self._references_by_owner[owner]
             references.discard(place.reference)
@@ -150,37 +152,37 @@ class Mirror:
         if found is not None:
             kept = _newer(found, known)
             self._dependencies[place] = kept
-            owner = Owner(place.namespace, kept.marks.workload)
+            owner = DependencyOwner(place.namespace, kept.marks.workload)
             owners.add(owner)
             self._references_by_owner.setdefault(owner, set()).add(place.reference)
         return frozenset(owners)
 
-    def _note_label(self, target: Target) -> None:
+    def _note_label(self, target: PartTarget) -> None:
         """Notes the label of a workload whose name fills a label. A shorter label is its workload's name."""
         if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
             self._long_by_owner.setdefault(_owner_of(target), {})[target] = None
 
-    def _drop_label(self, target: Target) -> None:
+    def _drop_label(self, target: PartTarget) -> None:
         if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
             owner = _owner_of(target)
             del self._long_by_owner[owner][target]
             if not self._long_by_owner[owner]:
                 del self._long_by_owner[owner]
 
-    def _owned_by(self, owner: Owner) -> Target:
+    def _owned_by(self, owner: DependencyOwner) -> PartTarget:
         """Returns the workload of a label.
 
         Tenants of a cluster write labels, so the cost does not grow with the workloads.
         """
         first = next(iter(self._long_by_owner.get(owner, ())), None)
-        return first if first is not None else Target(self._cluster, owner.namespace, owner.label)
+        return first if first is not None else PartTarget(self._cluster, owner.namespace, owner.label)
 
-    def _target(self, found: Workload) -> Target:
-        return Target(self._cluster, found.metadata.namespace, found.metadata.name)
+    def _target(self, found: Workload) -> PartTarget:
+        return PartTarget(self._cluster, found.metadata.namespace, found.metadata.name)
 
 
-def _owner_of(target: Target) -> Owner:
-    return Owner(target.namespace, workload_label(target.name))
+def _owner_of(target: PartTarget) -> DependencyOwner:
+    return DependencyOwner(target.namespace, workload_label(target.name))
 
 
 def _newer(found: Found, known: Found | None) -> Found:
@@ -190,6 +192,6 @@ def _newer(found: Found, known: Found | None) -> Found:
     return known if _order(known.marks) > _order(found.marks) else found
 
 
-def _order(marks: Marks) -> int:
+def _order(marks: ObjectMarks) -> int:
     """Returns the resource version as a number that rises with each change; 0 for one that is no number."""
     return version_number(marks.resource_version) or 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 
-class Namespaces:
+class ClusterNamespaces:
     """The namespaces of one cluster.
 
     A namespace that was seen counts as there until a creation in it shows that it is gone. One that the cluster lacked

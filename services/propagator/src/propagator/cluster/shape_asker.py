@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from propagator.cluster.attempts import Attempts
-from propagator.cluster.member import Member
+from propagator.cluster.member import MemberCluster
 from propagator.core.admission import (
     no_namespace,
     outcome_of_refusal,
@@ -16,10 +16,10 @@ from propagator.core.admission import (
     state_without,
     words_of_refusal,
 )
-from propagator.core.desired import Desired, Target
+from propagator.core.desired import DesiredState, PartTarget
 from propagator.core.live import IN_NO_NAMESPACE
-from propagator.core.manifests import Template, pod_references
-from propagator.core.questions import ASKED, AskRules, Questions
+from propagator.core.manifests import NamedTemplate, pod_references
+from propagator.core.questions import ASKED, AskRules, ShapeQuestions
 from propagator.settings import PropagatorSettings
 from spillway import metrics, tracing
 from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
@@ -51,9 +51,9 @@ class ShapeAsker:
         epoch: int,
         api: ClusterApi,
         bus: Bus,
-        desired: Desired,
+        desired: DesiredState,
         attempts: Attempts,
-        member: Member,
+        member: MemberCluster,
         settings: PropagatorSettings,
     ) -> None:
         self._cluster = api.name
@@ -68,7 +68,7 @@ class ShapeAsker:
         self._sequence = 0
         self._overruled: dict[str, None] = {}
         self._unused: dict[str, float] = {}
-        self._questions = Questions(_rules(settings))
+        self._questions = ShapeQuestions(_rules(settings))
         self._to_say: asyncio.Queue[Said] = asyncio.Queue(settings.status_batch)
         self._asked_by = tracing.Origins[str]()
         self._woken = asyncio.Event()
@@ -81,7 +81,7 @@ class ShapeAsker:
             group.create_task(self._sweep())
             group.create_task(self._publish())
 
-    def note(self, target: Target) -> None:
+    def note(self, target: PartTarget) -> None:
         """Notes that the placement of the target may have another template now."""
         self._questions.note(target, self._desired.template(target), self._clock())
         self._woken.set()
@@ -91,7 +91,7 @@ class ShapeAsker:
         known = self._desired.shapes.get(self._cluster, {}).get(digest)
         return known is not None and known.state == SHAPE_ADMITTED
 
-    def ask(self, template: Template, trace: Headers) -> None:
+    def ask(self, template: NamedTemplate, trace: Headers) -> None:
         """Queues a question for a planner that waits for the answer."""
         if not self._questions.ask(template, self._clock()):
             log.warning(
@@ -114,7 +114,7 @@ class ShapeAsker:
         self._questions.lost(digest, self._clock())
         self._woken.set()
 
-    def look_again(self, target: Target) -> None:
+    def look_again(self, target: PartTarget) -> None:
         """Asks again about the target's template, because an object that it names went missing or appeared."""
         template = self._desired.template(target)
         if template is not None:
@@ -137,7 +137,7 @@ class ShapeAsker:
                 self._questions.answered(template.digest, found[0], self._clock())
                 await self._say(template, found, missing)
 
-    async def _found(self, template: Template) -> tuple[Found, Missing | None]:
+    async def _found(self, template: NamedTemplate) -> tuple[Found, Missing | None]:
         """Returns the answer of the cluster and the missing objects.
 
         An unexpected error is limited to this template: its shape counts as unknown, and it is asked about again.
@@ -153,7 +153,7 @@ class ShapeAsker:
             note_failed("propagator", "template", error, cluster=self._cluster, template=template.digest)
             return (SHAPE_UNASKED, f"an error of our own: {type(error).__name__}", None), None
 
-    async def _ask(self, template: Template) -> Found:
+    async def _ask(self, template: NamedTemplate) -> Found:
         if self._attempts.failing:
             return SHAPE_UNASKED, "the cluster is not reached", None
         if self._namespaces.lacks(template.namespace):
@@ -178,7 +178,7 @@ class ShapeAsker:
         metrics.OPERATIONS.labels("dry-run", "done").inc()
         return read_pod(made, template.pod, template.namespace)
 
-    async def _missing(self, template: Template) -> Missing | None:
+    async def _missing(self, template: NamedTemplate) -> Missing | None:
         """Returns the objects that the template names and the cluster lacks; None while nobody can tell."""
         references = pod_references(template.pod)
         if not references:
@@ -191,13 +191,13 @@ class ShapeAsker:
         else:
             try:
                 async with asyncio.timeout(self._settings.shape_timeout_seconds):
-                    target = Target(self._cluster, template.namespace, template.name)
+                    target = PartTarget(self._cluster, template.namespace, template.name)
                     looked = await self._member.look(target, references)
             except (ClusterUnreachable, Refused, TimeoutError):
                 return None
         return tuple(one.within(template.namespace) for one in sorted(looked) if not looked[one])
 
-    async def _say(self, template: Template, found: Found, missing: Missing | None) -> None:
+    async def _say(self, template: NamedTemplate, found: Found, missing: Missing | None) -> None:
         """Queues the answer for publishing when it is news.
 
         A template that was admitted once stays admitted while the cluster cannot be asked.

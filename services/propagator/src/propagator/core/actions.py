@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from propagator.core.desired import Target
-from propagator.core.live import LiveWorkload, Marks, Reference
+from propagator.core.desired import PartTarget
+from propagator.core.live import DependencyReference, LiveWorkload, ObjectMarks
 from propagator.core.manifests import Manifest, workload_label
 from spillway.events import STATE_DEPENDENCY_MISSING, JobEnd
 from spillway.model import ObjectReference, Part
@@ -16,7 +16,7 @@ FINALIZER_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PropagationRules:
     """The choices of the fleet's operator.
 
     corrections_max: the corrections of one object within the window.
@@ -90,7 +90,7 @@ class EnsureNamespace:
 class ApplyDependency:
     """Applies a dependency. An empty resource_version means that it shall be created."""
 
-    reference: Reference
+    reference: DependencyReference
     manifest: Manifest
     resource_version: str
 
@@ -99,7 +99,7 @@ class ApplyDependency:
 class DeleteDependency:
     """Deletes a dependency, if it is still the object with this uid and resource version."""
 
-    reference: Reference
+    reference: DependencyReference
     uid: str
     resource_version: str
 
@@ -108,7 +108,7 @@ class DeleteDependency:
 class Look:
     """Looks up which of these objects exist; the action is chosen again after that."""
 
-    references: frozenset[Reference]
+    references: frozenset[DependencyReference]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Report:
     job: JobEnd | None = None
 
 
-def lacks(missing: Iterable[Reference], namespace: str, note: str = "") -> Report:
+def lacks(missing: Iterable[DependencyReference], namespace: str, note: str = "") -> Report:
     """Returns the report for missing objects. note: the reason, for people, why one of them cannot be created."""
     named = tuple(one.within(namespace) for one in sorted(missing))
     return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(object_name, named))}{note}", missing=named)
@@ -146,7 +146,7 @@ class Hold:
     lasting: bool = False
 
 
-def hold_while_deleted(marks: Marks, what: str) -> Hold:
+def hold_while_deleted(marks: ObjectMarks, what: str) -> Hold:
     """Returns a hold until the object is gone. For people, the text names the first finalizers that keep it."""
     kept_by = ", ".join(name[:FINALIZER_CHARACTERS] for name in marks.finalizers[:FINALIZERS_SHOWN])
     return Hold(f"{what} is being deleted" + (f", and kept by its finalizers: {kept_by}" if kept_by else ""))
@@ -181,7 +181,7 @@ class PatchMarks:
 class PatchDependencyMarks:
     """Patches labels and annotations of a dependency and nothing else."""
 
-    reference: Reference
+    reference: DependencyReference
     change: Manifest
     resource_version: str
 
@@ -207,12 +207,12 @@ Action = Write | Question | Report | Hold | Nothing
 NOTHING = Nothing()
 
 
-def is_ours(marks: Marks, target: Target, fleet: str) -> bool:
+def is_ours(marks: ObjectMarks, target: PartTarget, fleet: str) -> bool:
     """Returns whether the marks are this fleet's, and those of the target's workload."""
     return marks.fleet == fleet and marks.workload == workload_label(target.name)
 
 
-def owner_of(marks: Marks, rules: Rules) -> str:
+def owner_of(marks: ObjectMarks, rules: PropagationRules) -> str:
     if not marks.fleet:
         return "is not this fleet's"
     if marks.fleet != rules.fleet:

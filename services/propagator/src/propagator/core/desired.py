@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from propagator.core.manifests import (
     BadManifest,
-    Template,
+    NamedTemplate,
     bears_earlier,
     digests_of,
     earlier_manifest,
@@ -40,7 +40,7 @@ from spillway.events import (
 from spillway.model import NO_GENERATION, Generation, Part
 
 
-class Target(NamedTuple):
+class PartTarget(NamedTuple):
     """One workload in one cluster."""
 
     cluster: str
@@ -49,14 +49,14 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedState:
     """The state that the log wants for one workload in one cluster.
 
     lacking: the record that must still be read before anybody may act, as text; empty when none is missing.
     joined_at: the generation at which the cluster joined.
     """
 
-    target: Target
+    target: PartTarget
     part: Part
     declaration: WorkloadDeclared | None
     dependencies: tuple[DependencyDeclared, ...]
@@ -65,21 +65,21 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedTargets:
     """The effect of one record.
 
     targets: those for which the log may want something else now.
     clusters: whether a cluster joined, left or has a new ClusterJoined.
     """
 
-    targets: frozenset[Target] = frozenset()
+    targets: frozenset[PartTarget] = frozenset()
     clusters: bool = False
 
 
-UNTOUCHED = Touched()
+UNTOUCHED = TouchedTargets()
 
 
-class Desired:
+class DesiredState:
     """The view of the log. Its methods change the view at once and do nothing else."""
 
     def __init__(self) -> None:
@@ -87,19 +87,19 @@ class Desired:
         self._workloads: dict[str, WorkloadDeclared] = {}
         self._dependencies: dict[str, DependencyDeclared] = {}
         self._placements: dict[str, PlacementDecided] = {}
-        self._statuses: dict[Target, WorkloadObserved] = {}
-        self._parts: dict[Target, Part] = {}
-        self._targets_by_cluster: dict[str, set[Target]] = {}
+        self._statuses: dict[PartTarget, WorkloadObserved] = {}
+        self._parts: dict[PartTarget, Part] = {}
+        self._targets_by_cluster: dict[str, set[PartTarget]] = {}
         self.shapes: dict[str, dict[str, ShapeAdmitted]] = {}
         """The last shape in the log, by cluster and by digest of the template."""
 
-    def apply(self, topic: str, key: str, event: Event | None) -> Touched:
+    def apply(self, topic: str, key: str, event: Event | None) -> TouchedTargets:
         """Applies one record. An event of None is a tombstone of that key."""
         match event:
             case ClusterJoined():
                 return self._joined(event)
             case ClusterLeft():
-                return Touched(clusters=self.clusters.pop(event.cluster, None) is not None)
+                return TouchedTargets(clusters=self.clusters.pop(event.cluster, None) is not None)
             case WorkloadDeclared():
                 return self._declared(event)
             case DependencyDeclared():
@@ -122,19 +122,19 @@ class Desired:
         """Returns whether the log has no placement at all."""
         return not self._placements
 
-    def targets(self, cluster: str) -> frozenset[Target]:
+    def targets(self, cluster: str) -> frozenset[PartTarget]:
         """Returns every workload that this cluster has or may still have."""
         return frozenset(self._targets_by_cluster.get(cluster, ()))
 
-    def lists(self, target: Target) -> bool:
+    def lists(self, target: PartTarget) -> bool:
         """Returns whether a placement lists the target."""
         return target in self._parts
 
-    def status(self, target: Target) -> WorkloadObserved | None:
+    def status(self, target: PartTarget) -> WorkloadObserved | None:
         """Returns the last status that the log has of the target."""
         return self._statuses.get(target)
 
-    def wanted(self, target: Target) -> Wanted | None:
+    def wanted(self, target: PartTarget) -> WantedState | None:
         """Returns what the log wants of the target; None when no placement lists it.
 
         With None nothing may be done for it; above all, nothing may be deleted.
@@ -150,14 +150,14 @@ class Desired:
         if declaration is None or declaration.generation < placement.workload_generation:
             known = "none" if declaration is None else str(declaration.generation)
             lacking = f"the declaration of generation {placement.workload_generation} (known: {known})"
-            return Wanted(target, part, declaration, (), lacking, joined_at)
+            return WantedState(target, part, declaration, (), lacking, joined_at)
         if bears_earlier(declaration, part) and earlier_manifest(declaration, part) is None:
             lacking = f"the template of generation {part.template_generation}, which the declaration does not have"
-            return Wanted(target, part, declaration, (), lacking, joined_at)
+            return WantedState(target, part, declaration, (), lacking, joined_at)
         found, lacking = self._dependencies_of(declaration)
-        return Wanted(target, part, declaration, found, lacking, joined_at)
+        return WantedState(target, part, declaration, found, lacking, joined_at)
 
-    def template(self, target: Target) -> Template | None:
+    def template(self, target: PartTarget) -> NamedTemplate | None:
         """Returns the pod template that shall run at the target.
 
         None when nothing shall run there, or when the template cannot be read yet.
@@ -177,7 +177,7 @@ class Desired:
         """Returns the digests of every pod template that is declared."""
         return frozenset(digest for declared in self._workloads.values() for digest in digests_of(declared))
 
-    def hindered(self, cluster: str) -> Iterator[Template]:
+    def hindered(self, cluster: str) -> Iterator[NamedTemplate]:
         """Yields the declared pod templates that are hindered in this cluster.
 
         By its last answer, the cluster refuses their pods or lacks an object that they name.
@@ -191,7 +191,7 @@ class Desired:
                     wanted.discard(digest)
                     yield template
 
-    def superseded(self) -> frozenset[Target]:
+    def superseded(self) -> frozenset[PartTarget]:
         """Returns the targets whose status must be deleted, because nobody will write one for them again.
 
         These are targets without a placement. The status of an orphan is deleted by the worker of its cluster, and here
@@ -207,7 +207,7 @@ class Desired:
             )
         )
 
-    def orphans_said(self, cluster: str) -> frozenset[Target]:
+    def orphans_said(self, cluster: str) -> frozenset[PartTarget]:
         """Returns the targets whose last status calls them orphans of this cluster."""
         return frozenset(
             target
@@ -235,12 +235,12 @@ class Desired:
             found.append(dependency)
         return tuple(found), ""
 
-    def _joined(self, event: ClusterJoined) -> Touched:
+    def _joined(self, event: ClusterJoined) -> TouchedTargets:
         changed = self.clusters.get(event.cluster) != event
         self.clusters[event.cluster] = event
-        return Touched(clusters=changed)
+        return TouchedTargets(clusters=changed)
 
-    def _declared(self, event: WorkloadDeclared) -> Touched:
+    def _declared(self, event: WorkloadDeclared) -> TouchedTargets:
         key = workload_key(event.namespace, event.name)
         known = self._workloads.get(key)
         if known is not None and known.generation > event.generation:
@@ -248,7 +248,7 @@ class Desired:
         self._workloads[key] = event
         return self._touched(key) if known != event else UNTOUCHED
 
-    def _dependency_declared(self, key: str, event: DependencyDeclared) -> Touched:
+    def _dependency_declared(self, key: str, event: DependencyDeclared) -> TouchedTargets:
         known = self._dependencies.get(key)
         if (
             known is not None
@@ -262,9 +262,9 @@ class Desired:
         if known == event:
             return UNTOUCHED
         before = self._touched(known.workload).targets if known else frozenset()
-        return Touched(before | self._touched(event.workload).targets)
+        return TouchedTargets(before | self._touched(event.workload).targets)
 
-    def _placed(self, event: PlacementDecided) -> Touched:
+    def _placed(self, event: PlacementDecided) -> TouchedTargets:
         key = workload_key(event.namespace, event.name)
         known = self._placements.get(key)
         if known is not None and known.generation >= event.generation:
@@ -277,10 +277,10 @@ class Desired:
             self._parts[target] = part
             self._targets_by_cluster.setdefault(target.cluster, set()).add(target)
         # Parts that did not change are touched, too: they may have waited for this newer generation of the workload.
-        return Touched(frozenset(before.keys() | after.keys()))
+        return TouchedTargets(frozenset(before.keys() | after.keys()))
 
     def _observed(self, event: WorkloadObserved) -> None:
-        target = Target(event.cluster, event.namespace, event.name)
+        target = PartTarget(event.cluster, event.namespace, event.name)
         known = self._statuses.get(target)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
             self._statuses[target] = event
@@ -291,12 +291,12 @@ class Desired:
         if before is None or (before.epoch, before.sequence) <= (event.epoch, event.sequence):
             known[event.template] = event
 
-    def _forgotten(self, topic: str, key: str) -> Touched:
+    def _forgotten(self, topic: str, key: str) -> TouchedTargets:
         if topic == PLACEMENTS.name:
             placement = self._placements.pop(key, None)
             gone = frozenset(_target(placement, part) for part in placement.parts) if placement else frozenset()
             self._unlist(gone)
-            return Touched(gone)
+            return TouchedTargets(gone)
         if topic == WORKLOADS.name:
             self._workloads.pop(key, None)
             return self._touched(key)
@@ -304,7 +304,7 @@ class Desired:
             dependency = self._dependencies.pop(key, None)
             return self._touched(dependency.workload) if dependency else UNTOUCHED
         if topic == CLUSTERS.name:
-            return Touched(clusters=self.clusters.pop(key, None) is not None)
+            return TouchedTargets(clusters=self.clusters.pop(key, None) is not None)
         if topic == SHAPES.name:
             digest, _, cluster = key.partition("/")
             self.shapes.get(cluster, {}).pop(digest, None)
@@ -312,23 +312,25 @@ class Desired:
             self._statuses.pop(target, None)
         return UNTOUCHED
 
-    def _unlist(self, targets: Iterable[Target]) -> None:
+    def _unlist(self, targets: Iterable[PartTarget]) -> None:
         for target in targets:
             self._parts.pop(target, None)
             self._targets_by_cluster.get(target.cluster, set()).discard(target)
 
-    def _touched(self, workload: str) -> Touched:
+    def _touched(self, workload: str) -> TouchedTargets:
         placement = self._placements.get(workload)
-        return Touched(frozenset(_target(placement, part) for part in placement.parts)) if placement else UNTOUCHED
+        return (
+            TouchedTargets(frozenset(_target(placement, part) for part in placement.parts)) if placement else UNTOUCHED
+        )
 
 
-def status_target(key: str) -> Target | None:
+def status_target(key: str) -> PartTarget | None:
     """Returns the target of a workload-status key; None for the key of a claim, which is a cluster's name."""
     if key.count("/") != 2:
         return None
     namespace, name, cluster = key.split("/")
-    return Target(cluster, namespace, name)
+    return PartTarget(cluster, namespace, name)
 
 
-def _target(placement: PlacementDecided, part: Part) -> Target:
-    return Target(part.cluster, placement.namespace, placement.name)
+def _target(placement: PlacementDecided, part: Part) -> PartTarget:
+    return PartTarget(part.cluster, placement.namespace, placement.name)

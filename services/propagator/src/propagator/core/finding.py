@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from propagator.core.actions import is_ours
-from propagator.core.desired import Target
+from propagator.core.desired import PartTarget
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
     LABEL_FLEET,
@@ -25,7 +25,7 @@ RECORD_BYTES_MAX = 900 * 1024
 
 def answer(
     asked: AdoptionAsked,
-    target: Target,
+    target: PartTarget,
     state: str,
     message: str = "",
     *,
@@ -52,7 +52,7 @@ def answer(
 
 def found_one(
     asked: AdoptionAsked,
-    target: Target,
+    target: PartTarget,
     fleet: str,
     found: Manifest | None,
     dependencies: Iterable[tuple[str, Manifest]],
@@ -97,7 +97,7 @@ def scales(autoscaler: Manifest, name: str, kind: str = DEPLOYMENT) -> bool:
 
 
 def _refusal(
-    asked: AdoptionAsked, target: Target, fleet: str, found: Manifest, autoscalers: Iterable[Manifest], placed: bool
+    asked: AdoptionAsked, target: PartTarget, fleet: str, found: Manifest, autoscalers: Iterable[Manifest], placed: bool
 ) -> str:
     metadata = found["metadata"]
     marks = workload_from_manifest(found, kind_of(found)).marks

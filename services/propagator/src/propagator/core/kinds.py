@@ -12,7 +12,7 @@ JOB: Final = "Job"
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadKind:
+class ObjectKind:
     """One kind of workload. replicas: the field of its spec that gets a part's replicas."""
 
     served: Kind
@@ -23,10 +23,10 @@ class WorkloadKind:
         return f"{self.served.group}/{self.served.version}"
 
 
-KINDS: Final[Mapping[str, WorkloadKind]] = {
-    DEPLOYMENT: WorkloadKind(DEPLOYMENTS, "replicas"),
-    STATEFULSET: WorkloadKind(STATEFULSETS, "replicas"),
-    JOB: WorkloadKind(JOBS, "parallelism"),
+KINDS: Final[Mapping[str, ObjectKind]] = {
+    DEPLOYMENT: ObjectKind(DEPLOYMENTS, "replicas"),
+    STATEFULSET: ObjectKind(STATEFULSETS, "replicas"),
+    JOB: ObjectKind(JOBS, "parallelism"),
 }
 KIND_NAMES: Final = ", ".join(KINDS)
 

@@ -23,7 +23,7 @@ COUNTER_MAX: Final = 10**COUNTER_DIGITS_MAX - 1
 IN_NO_NAMESPACE: Final = frozenset(("Namespace", "PriorityClass", "RuntimeClass"))
 
 
-class Reference(NamedTuple):
+class DependencyReference(NamedTuple):
     """The kind and name of an object in a cluster. It is in the workload's namespace or, for some kinds, in none."""
 
     kind: str
@@ -38,7 +38,7 @@ class Reference(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ObjectMarks:
     """The owner and the identity of an object. Without fleet and workload, the object has no owner that we know.
 
     finalizers: the finalizers that must be removed before a deleted object disappears.
@@ -63,7 +63,7 @@ class LiveWorkload:
     generation: metadata.generation.
     """
 
-    marks: Marks
+    marks: ObjectMarks
     version: Generation
     spec_replicas: int
     replicas: int
@@ -84,13 +84,13 @@ class LiveDependency:
     manifest: the whole object, if it was read and belongs to no fleet.
     """
 
-    marks: Marks
+    marks: ObjectMarks
     declaration: tuple[int, str]
     manifest: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveState:
     """The known state of one workload in one cluster.
 
     looked: for each reference that was looked up, whether the object exists.
@@ -102,19 +102,19 @@ class Live:
     """
 
     workload: LiveWorkload | None = None
-    dependencies: Mapping[Reference, LiveDependency] = field(default_factory=dict)
-    looked: Mapping[Reference, bool] = field(default_factory=dict)
+    dependencies: Mapping[DependencyReference, LiveDependency] = field(default_factory=dict)
+    looked: Mapping[DependencyReference, bool] = field(default_factory=dict)
     read: bool = False
     spec: Mapping[str, Any] | None = None
     managed: tuple[Mapping[str, Any], ...] = ()
     replicas_managers: tuple[str, ...] = ()
     rivals: tuple[str, ...] | None = None
 
-    def with_dependency(self, reference: Reference, dependency: LiveDependency | None) -> "Live":
+    def with_dependency(self, reference: DependencyReference, dependency: LiveDependency | None) -> "LiveState":
         others = {known: value for known, value in self.dependencies.items() if known != reference}
         return replace(self, dependencies=others if dependency is None else {**others, reference: dependency})
 
-    def with_looked(self, looked: Mapping[Reference, bool]) -> "Live":
+    def with_looked(self, looked: Mapping[DependencyReference, bool]) -> "LiveState":
         return replace(self, looked={**self.looked, **looked})
 
 
@@ -139,7 +139,7 @@ def _counter_from(text: str) -> int | None:
 def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
     """Reads an object that a watch delivered."""
     meta = found.metadata
-    marks = Marks(
+    marks = ObjectMarks(
         uid=meta.uid,
         resource_version=meta.resource_version,
         fleet=meta.labels.get(LABEL_FLEET, ""),
@@ -200,7 +200,7 @@ def workload_from_manifest(manifest: Mapping[str, Any], kind: str) -> LiveWorklo
 
 
 def _live_job(
-    marks: Marks, version: Generation, parallelism: int, counts: tuple[int, int, int], end: str
+    marks: ObjectMarks, version: Generation, parallelism: int, counts: tuple[int, int, int], end: str
 ) -> LiveWorkload:
     active, ready, succeeded = counts
     job = JobEnd(end, succeeded) if end else None
@@ -235,7 +235,7 @@ def replicas_managers(manifest: Mapping[str, Any], kind: str) -> tuple[str, ...]
 def dependency_from_struct(found: AnyObject) -> LiveDependency:
     meta = found.metadata
     return LiveDependency(
-        marks=Marks(
+        marks=ObjectMarks(
             uid=meta.uid,
             resource_version=meta.resource_version,
             fleet=meta.labels.get(LABEL_FLEET, ""),
@@ -253,10 +253,10 @@ def dependency_from_manifest(manifest: Mapping[str, Any]) -> LiveDependency:
     return LiveDependency(marks, declaration, None if marks.fleet else manifest)
 
 
-def _marks_from_manifest(manifest: Mapping[str, Any]) -> Marks:
+def _marks_from_manifest(manifest: Mapping[str, Any]) -> ObjectMarks:
     meta = manifest["metadata"]
     labels = meta.get("labels") or {}
-    return Marks(
+    return ObjectMarks(
         uid=meta.get("uid", ""),
         resource_version=meta.get("resourceVersion", ""),
         fleet=labels.get(LABEL_FLEET, ""),

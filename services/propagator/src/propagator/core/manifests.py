@@ -14,7 +14,7 @@ from propagator.core.live import (
     ANNOTATION_PLACEMENT,
     LABEL_FLEET,
     LABEL_WORKLOAD,
-    Reference,
+    DependencyReference,
 )
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.kubernetes.pod_shape import template_digest
@@ -44,7 +44,7 @@ SERVER_METADATA = (
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class NamedTemplate:
     """A pod template, named by its digest. name: a workload that has this template."""
 
     digest: str
@@ -123,7 +123,7 @@ def fewer_replicas(part: Part, kind: str) -> Manifest:
     return {"spec": {KINDS[kind].replicas: part.replicas}}
 
 
-def template_of(declaration: WorkloadDeclared, part: Part) -> Template:
+def template_of(declaration: WorkloadDeclared, part: Part) -> NamedTemplate:
     """Returns the pod template of a part. Raises BadManifest."""
     manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
     return _template_of(manifest, declaration.namespace, declaration.name)
@@ -138,7 +138,7 @@ def digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
     return frozenset(_digest_of(one, declaration.kind, declaration.namespace, declaration.name) for one in manifests)
 
 
-def template_named(digest: str, declaration: WorkloadDeclared) -> Template | None:
+def template_named(digest: str, declaration: WorkloadDeclared) -> NamedTemplate | None:
     """Returns the declaration's pod template that has this digest; None when none has it or it cannot be read."""
     for data in (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates)):
         if digest and _digest_of(data, declaration.kind, declaration.namespace, declaration.name) == digest:
@@ -155,11 +155,11 @@ def _digest_of(data: bytes, kind: str, namespace: str, name: str) -> str:
         return ""
 
 
-def _template_of(manifest: Mapping[str, Any], namespace: str, name: str) -> Template:
+def _template_of(manifest: Mapping[str, Any], namespace: str, name: str) -> NamedTemplate:
     pod = _mapping(_mapping(manifest.get("spec")).get("template"))
     if not isinstance(pod.get("spec"), dict):
         raise BadManifest(f"{name}: no pod template with a spec")
-    return Template(template_digest(pod, namespace), namespace, name, pod)
+    return NamedTemplate(template_digest(pod, namespace), namespace, name, pod)
 
 
 def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:
@@ -185,19 +185,19 @@ def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
     return dependency.workload_generation, _digest(dependency.manifest)
 
 
-def references(declaration: WorkloadDeclared, part: Part) -> frozenset[Reference]:
+def references(declaration: WorkloadDeclared, part: Part) -> frozenset[DependencyReference]:
     """Returns the objects that the part's template needs and that the workload does not bring as dependencies."""
     manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
-    given = {Reference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
+    given = {DependencyReference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
     return template_references(manifest) - given
 
 
-def template_references(manifest: Mapping[str, Any]) -> frozenset[Reference]:
+def template_references(manifest: Mapping[str, Any]) -> frozenset[DependencyReference]:
     """Returns the objects that the pod template names and without which its pods do not start."""
     return pod_references(_mapping(_mapping(manifest.get("spec")).get("template")))
 
 
-def pod_references(template: Mapping[str, Any]) -> frozenset[Reference]:
+def pod_references(template: Mapping[str, Any]) -> frozenset[DependencyReference]:
     """Returns the same as template_references, for a pod template itself.
 
     Three things are left out: optional references; imagePullSecrets, because pods may start without them; and the
@@ -206,7 +206,7 @@ def pod_references(template: Mapping[str, Any]) -> frozenset[Reference]:
     return frozenset(_needed(_mapping(template.get("spec"))))
 
 
-def _needed(pod: Mapping[str, Any]) -> Iterator[Reference]:
+def _needed(pod: Mapping[str, Any]) -> Iterator[DependencyReference]:
     for field in ("initContainers", "containers"):
         for container in _mappings(pod.get(field)):
             yield from _needed_by_container(container)
@@ -223,7 +223,7 @@ def _needed(pod: Mapping[str, Any]) -> Iterator[Reference]:
     yield from _one("RuntimeClass", pod, "runtimeClassName")
 
 
-def _needed_by_container(container: Mapping[str, Any]) -> Iterator[Reference]:
+def _needed_by_container(container: Mapping[str, Any]) -> Iterator[DependencyReference]:
     for source in _mappings(container.get("envFrom")):
         yield from _one("ConfigMap", source.get("configMapRef"))
         yield from _one("Secret", source.get("secretRef"))
@@ -233,11 +233,11 @@ def _needed_by_container(container: Mapping[str, Any]) -> Iterator[Reference]:
         yield from _one("Secret", source.get("secretKeyRef"))
 
 
-def _one(kind: str, selector: object, field: str = "name") -> Iterator[Reference]:
+def _one(kind: str, selector: object, field: str = "name") -> Iterator[DependencyReference]:
     chosen = _mapping(selector)
     name = chosen.get(field)
     if isinstance(name, str) and name and chosen.get("optional") is not True:
-        yield Reference(kind, name)
+        yield DependencyReference(kind, name)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
-from propagator.core.desired import Target
-from propagator.core.manifests import Template
+from propagator.core.desired import PartTarget
+from propagator.core.manifests import NamedTemplate
 from spillway.events import SHAPE_ADMITTED
 from spillway.pauses import doubled_seconds
 
@@ -34,26 +34,26 @@ class AskRules:
 
 
 @dataclass(slots=True)
-class Question:
+class TemplateQuestion:
     """A question about one template.
 
     due_at: the time at which it is asked; ASKED while it is being asked.
     targets: the placements here with this template; a question without any is dropped once it is answered.
     """
 
-    template: Template
+    template: NamedTemplate
     due_at: float
     retries: int = 0
-    targets: set[Target] = field(default_factory=set)
+    targets: set[PartTarget] = field(default_factory=set)
 
 
-class Questions:
+class ShapeQuestions:
     """The questions to one cluster. They end with the claim of the cluster: the next owner asks again."""
 
     def __init__(self, rules: AskRules) -> None:
         self._rules = rules
-        self._questions: dict[str, Question] = {}
-        self._digests: dict[Target, str] = {}
+        self._questions: dict[str, TemplateQuestion] = {}
+        self._digests: dict[PartTarget, str] = {}
         self._due: list[tuple[float, int, str]] = []
         """A heap of (due time, order of its setting, digest). An entry is stale if its question is due at another
         time."""
@@ -68,7 +68,7 @@ class Questions:
     def __contains__(self, digest: str) -> bool:
         return digest in self._questions
 
-    def ask(self, template: Template, now: float) -> bool:
+    def ask(self, template: NamedTemplate, now: float) -> bool:
         """Puts a question that a planner waits for. Returns False when too many wait already."""
         known = self._questions.get(template.digest)
         if known is None and len(self._questions) >= self._rules.waiting_max + len(self._digests):
@@ -79,7 +79,7 @@ class Questions:
             self._set_due(known, now)
         return True
 
-    def note(self, target: Target, template: Template | None, now: float) -> None:
+    def note(self, target: PartTarget, template: NamedTemplate | None, now: float) -> None:
         """Notes the template that a target's placement has here now; None when nothing shall run."""
         before = self._digests.get(target)
         if template is not None and before == template.digest:
@@ -95,7 +95,7 @@ class Questions:
             question = self._questions.get(template.digest) or self._put(template, self._first_due(template, now))
             question.targets.add(target)
 
-    def take(self, now: float) -> Template | None:
+    def take(self, now: float) -> NamedTemplate | None:
         """Returns the template that has been due longest, or None. It is not returned again before it is answered."""
         if self.next_due() > now:
             return None
@@ -139,16 +139,16 @@ class Questions:
         if len(self._admitted_at) > self._rules.waiting_max:
             del self._admitted_at[next(iter(self._admitted_at))]
 
-    def _first_due(self, template: Template, now: float) -> float:
+    def _first_due(self, template: NamedTemplate, now: float) -> float:
         admitted_at = self._admitted_at.pop(template.digest, None)
         return now if admitted_at is None else max(now, admitted_at + self._rules.age_max)
 
-    def _put(self, template: Template, due_at: float) -> Question:
-        question = self._questions[template.digest] = Question(template, due_at)
+    def _put(self, template: NamedTemplate, due_at: float) -> TemplateQuestion:
+        question = self._questions[template.digest] = TemplateQuestion(template, due_at)
         self._set_due(question, due_at)
         return question
 
-    def _set_due(self, question: Question, due_at: float) -> None:
+    def _set_due(self, question: TemplateQuestion, due_at: float) -> None:
         question.due_at = due_at
         heappush(self._due, (due_at, next(self._set), question.template.digest))
         if len(self._due) > STALE_SHARE_MAX * len(self._questions):

@@ -20,9 +20,9 @@ from propagator.core.actions import (
     Nothing,
     PatchMarks,
     PatchReplicas,
+    PropagationRules,
     ReadAfresh,
     Report,
-    Rules,
     ScaleDown,
     above,
     hold_while_deleted,
@@ -30,16 +30,16 @@ from propagator.core.actions import (
     lacks,
     owner_of,
 )
-from propagator.core.desired import Wanted
+from propagator.core.desired import WantedState
 from propagator.core.kinds import KIND_NAMES, KINDS
 from propagator.core.live import (
     LABEL_FLEET,
     LABEL_WORKLOAD,
-    Live,
+    DependencyReference,
     LiveDependency,
+    LiveState,
     LiveWorkload,
-    Marks,
-    Reference,
+    ObjectMarks,
 )
 from propagator.core.manifests import (
     DEPENDENCY_KINDS,
@@ -78,7 +78,7 @@ NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class WriteHistory:
     """The writes made for one part of a placement. All times are seconds of one monotonic clock.
 
     These three are about one version:
@@ -106,7 +106,9 @@ class History:
     compared: int = 0
 
 
-def next_action(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
+def next_action(
+    wanted: WantedState, live: LiveState, history: WriteHistory, now: float, rules: PropagationRules
+) -> Action:
     """Returns the action of the first row of the state table that fits."""
     if wanted.part.removing:
         return _remove(wanted, live, rules)
@@ -129,7 +131,9 @@ def next_action(wanted: Wanted, live: Live, history: History, now: float, rules:
         return Report(STATE_REFUSED, str(error))
 
 
-def after(history: History, wanted: Wanted, live: Live, action: Action, now: float, rules: Rules) -> History:
+def after(
+    history: WriteHistory, wanted: WantedState, live: LiveState, action: Action, now: float, rules: PropagationRules
+) -> WriteHistory:
     """Returns the history after an action was chosen (Report, Hold, Nothing) or carried out (all others)."""
     version = wanted.part.version
     found, highest = live.workload, history.highest
@@ -150,19 +154,19 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
             corrections = (*_recent(corrections, now, rules), now)
         case Create():
             creations = (*_recent(creations, now, rules), now)
-    return History(version, written, creations, corrections, right, highest, ended, changed, compared)
+    return WriteHistory(version, written, creations, corrections, right, highest, ended, changed, compared)
 
 
-def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History:
+def seeded(status: WorkloadObserved | None, now: float, rules: PropagationRules) -> WriteHistory:
     """Returns the history that a new owner starts with, from the last status of the owner before.
 
     For a contested part the window starts again.
     """
     if status is None:
-        return History()
+        return WriteHistory()
     contested = status.state == STATE_CONTESTED
     details = details_of(status)
-    return History(
+    return WriteHistory(
         version=status.version,
         written=contested,
         corrections=(now,) * rules.corrections_max if contested else (),
@@ -172,7 +176,7 @@ def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History
     )
 
 
-def _compared(history: History, wanted: Wanted, live: Live, rules: Rules) -> tuple[str, int]:
+def _compared(history: WriteHistory, wanted: WantedState, live: LiveState, rules: PropagationRules) -> tuple[str, int]:
     """Returns the first field that somebody changed since the last write, and the generation of the object compared."""
     found, declaration, part = live.workload, wanted.declaration, wanted.part
     gone = found is None or not is_ours(found.marks, wanted.target, rules.fleet)
@@ -187,7 +191,7 @@ def _compared(history: History, wanted: Wanted, live: Live, rules: Rules) -> tup
         return "", found.generation
 
 
-def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
+def _remove(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action:
     found = live.workload
     if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
         if _left_behind(found, wanted):
@@ -204,12 +208,12 @@ def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
     return Report(STATE_ABSENT, message)
 
 
-def _left_behind(found: LiveWorkload, wanted: Wanted) -> bool:
+def _left_behind(found: LiveWorkload, wanted: WantedState) -> bool:
     """Returns whether a placement wrote the object before the cluster joined. Such a placement was given up."""
     return NO_GENERATION < found.version < wanted.joined_at
 
 
-def _unsupported(wanted: Wanted) -> Report | None:
+def _unsupported(wanted: WantedState) -> Report | None:
     """Returns a refusal when this version of the service cannot carry out the declaration at all; None when it can."""
     declaration = wanted.declaration
     if declaration is not None and declaration.kind not in KINDS:
@@ -223,7 +227,7 @@ def _unsupported(wanted: Wanted) -> Report | None:
     return None
 
 
-def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Action | None:
+def _refrain(wanted: WantedState, live: LiveState, history: WriteHistory, rules: PropagationRules) -> Action | None:
     """Returns the action when the object itself forbids any write for it; None when it does not."""
     found, version = live.workload, wanted.part.version
     if found is None:
@@ -242,9 +246,9 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
     return None
 
 
-def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
+def _dependencies(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action | None:
     for dependency in wanted.dependencies:
-        reference = Reference(dependency.kind, dependency.name)
+        reference = DependencyReference(dependency.kind, dependency.name)
         found = live.dependencies.get(reference)
         if found is None:
             return _namespace(wanted, live, rules) or _create_dependency(dependency, rules)
@@ -267,7 +271,7 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
     return None
 
 
-def _how_to_hand_over(reference: Reference, wanted: Wanted, rules: Rules) -> str:
+def _how_to_hand_over(reference: DependencyReference, wanted: WantedState, rules: PropagationRules) -> str:
     """Returns the command that hands an unowned object to us, so that we may overwrite it with the declared one."""
     target = wanted.target
     marks = f"{LABEL_FLEET}={rules.fleet} {LABEL_WORKLOAD}={workload_label(target.name)}"
@@ -288,7 +292,7 @@ def _unlike(dependency: DependencyDeclared, found: LiveDependency) -> str:
     return (unlike or (first_not_so(there, declared, "") if dependency.kind == "ConfigMap" else "")).removeprefix(".")
 
 
-def _waits_its_turn(wanted: Wanted) -> bool:
+def _waits_its_turn(wanted: WantedState) -> bool:
     """Returns whether the cluster still has an earlier template.
 
     The dependencies already belong to the newest template, so they stay as they are there.
@@ -303,19 +307,21 @@ def _must_apply(found: LiveDependency, declared: tuple[int, str]) -> bool:
     )
 
 
-def _create_dependency(dependency: DependencyDeclared, rules: Rules) -> ApplyDependency:
+def _create_dependency(dependency: DependencyDeclared, rules: PropagationRules) -> ApplyDependency:
     manifest = dependency_manifest(dependency, rules.fleet)
-    return ApplyDependency(Reference(dependency.kind, dependency.name), manifest, "")
+    return ApplyDependency(DependencyReference(dependency.kind, dependency.name), manifest, "")
 
 
-def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
+def _workload(
+    wanted: WantedState, live: LiveState, history: WriteHistory, now: float, rules: PropagationRules
+) -> Action:
     found, part = live.workload, wanted.part
     if found is not None and found.version == part.version and found.spec_replicas == part.replicas:
         if history.compared not in (0, found.generation) and not live.read:
             return ReadAfresh(found.kind)
         if _waits_its_turn(wanted):
             return NOTHING
-        listed = frozenset(Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies)
+        listed = frozenset(DependencyReference(dependency.kind, dependency.name) for dependency in wanted.dependencies)
         return _delete_dependency(wanted, live, listed, rules) or NOTHING
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     if found is None:
@@ -347,8 +353,8 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
     return Apply(manifest, found.marks.resource_version, corrects)
 
 
-def _namespace(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
-    reference = Reference("Namespace", wanted.target.namespace)
+def _namespace(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action | None:
+    reference = DependencyReference("Namespace", wanted.target.namespace)
     match live.looked.get(reference):
         case True:
             return None
@@ -360,7 +366,7 @@ def _namespace(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
             return lacks((reference,), reference.name, "; the settings say that none is created")
 
 
-def _missing_references(wanted: Wanted, live: Live) -> Action | None:
+def _missing_references(wanted: WantedState, live: LiveState) -> Action | None:
     """Returns a look-up or a report for the objects that the template needs; None when nothing is missing.
 
     Without replicas nothing is needed. But a part that has no replicas because something is missing still looks for it,
@@ -377,7 +383,7 @@ def _missing_references(wanted: Wanted, live: Live) -> Action | None:
     return lacks(missing, wanted.target.namespace) if missing else None
 
 
-def _fewer(part: Part, found: LiveWorkload, history: History, may_correct: bool) -> ScaleDown | None:
+def _fewer(part: Part, found: LiveWorkload, history: WriteHistory, may_correct: bool) -> ScaleDown | None:
     """Returns a scale-down to the part's replicas while a new template waits for missing objects.
 
     The object keeps its own template. A part that waits itself is not scaled down: its number is the replicas that were
@@ -391,7 +397,9 @@ def _fewer(part: Part, found: LiveWorkload, history: History, may_correct: bool)
     return ScaleDown(fewer_replicas(part, found.kind), found.marks.resource_version, corrects)
 
 
-def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference], rules: Rules) -> Action | None:
+def _delete_dependency(
+    wanted: WantedState, live: LiveState, listed: frozenset[DependencyReference], rules: PropagationRules
+) -> Action | None:
     """Returns the deletion of a dependency of ours that is not listed any more; None when there is none.
 
     A dependency that is being deleted is waited for only when the whole part is removed.
@@ -406,12 +414,12 @@ def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference],
     return None
 
 
-def _preconditioned(manifest: Manifest, marks: Marks) -> Manifest:
+def _preconditioned(manifest: Manifest, marks: ObjectMarks) -> Manifest:
     """Returns the manifest with the uid that was seen. Without it, an apply would create a deleted object again."""
     return {**manifest, "metadata": {**manifest["metadata"], "uid": marks.uid}}
 
 
-def _contested(live: Live, rules: Rules, seconds: float) -> Action:
+def _contested(live: LiveState, rules: PropagationRules, seconds: float) -> Action:
     if live.read and live.rivals is None:
         return LookForRivals()
     by = f" by {', '.join(live.rivals)}" if live.rivals else " by somebody else"
@@ -423,5 +431,5 @@ def _contested(live: Live, rules: Rules, seconds: float) -> Action:
     )
 
 
-def _recent(times: tuple[float, ...], now: float, rules: Rules) -> tuple[float, ...]:
+def _recent(times: tuple[float, ...], now: float, rules: PropagationRules) -> tuple[float, ...]:
     return tuple(time for time in times if time > now - rules.window_seconds)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final
 
-from propagator.core.desired import Target
-from propagator.core.live import LiveWorkload, Reference
+from propagator.core.desired import PartTarget
+from propagator.core.live import DependencyReference, LiveWorkload
 from spillway.events import (
     STATE_ABSENT,
     STATE_DISOWNED,
@@ -29,7 +29,7 @@ from spillway.status_details import (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     """The end of the last attempt at a version that did not end well, or that ended in absence.
 
     missing, job: as in Report.
@@ -49,7 +49,7 @@ BESIDE_MAX: Final = 100
 
 
 def observed(
-    target: Target, found: LiveWorkload | None, outcome: Outcome | None, kind: str = ""
+    target: PartTarget, found: LiveWorkload | None, outcome: AttemptOutcome | None, kind: str = ""
 ) -> WorkloadObserved | None:
     """Returns the status that a cluster shows now, without epoch and sequence.
 
@@ -97,7 +97,7 @@ def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved 
 
 
 def held_back(
-    shown: WorkloadObserved | None, logged: WorkloadObserved | None, target: Target, reason: str
+    shown: WorkloadObserved | None, logged: WorkloadObserved | None, target: PartTarget, reason: str
 ) -> WorkloadObserved:
     """Returns the status of an object that has been on hold for long. shown: its status without the hold.
 
@@ -108,14 +108,14 @@ def held_back(
         nothing = replace(logged, spec_replicas=0, replicas=0, updated=0, ready=0, available=0, found_version=None)
         shown = replace(nothing, epoch=0, sequence=0)
     if shown is None:
-        shown = observed(target, None, Outcome(Generation(0, 0), STATE_ABSENT, ""))
+        shown = observed(target, None, AttemptOutcome(Generation(0, 0), STATE_ABSENT, ""))
     assert shown is not None, f"{target}: an outcome is always shown"
     details = details_of(shown)
     message = joined(without_hold(shown.message, details), hold_text(reason))
     return replace(shown, message=message, details=replace(details, hold=reason))
 
 
-def with_beside(shown: WorkloadObserved | None, others: Iterable[Reference]) -> WorkloadObserved | None:
+def with_beside(shown: WorkloadObserved | None, others: Iterable[DependencyReference]) -> WorkloadObserved | None:
     """Returns the status with the other objects of ours in the workload's namespace that no placement lists.
 
     others: these objects, without the one that is shown.

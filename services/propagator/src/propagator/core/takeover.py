@@ -7,15 +7,15 @@ from propagator.core.actions import (
     Action,
     PatchDependencyMarks,
     PatchMarks,
+    PropagationRules,
     ReadAfresh,
     Report,
-    Rules,
     above,
     hold_while_deleted,
     is_ours,
     owner_of,
 )
-from propagator.core.desired import Wanted
+from propagator.core.desired import WantedState
 from propagator.core.kinds import KINDS
 from propagator.core.live import (
     ANNOTATION_DECLARATION,
@@ -23,10 +23,10 @@ from propagator.core.live import (
     ANNOTATION_PLACEMENT,
     LABEL_FLEET,
     LABEL_WORKLOAD,
-    Live,
+    DependencyReference,
+    LiveState,
     LiveWorkload,
-    Marks,
-    Reference,
+    ObjectMarks,
 )
 from propagator.core.manifests import Manifest, dependency_declaration, manifest_digest, workload_label
 from spillway.events import STATE_ABSENT, STATE_DISOWNED, STATE_NOT_OWNED
@@ -36,7 +36,7 @@ FIELD_MANAGER = "spillway"
 """The field manager of our applies (ClusterApiSettings.field_manager)."""
 
 
-def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
+def adopt(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action:
     """Returns the action of the first row that fits, of the state table for an adopting part."""
     found, part = live.workload, wanted.part
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
@@ -62,7 +62,7 @@ def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
     return _mark_dependency(wanted, live, rules) or _mark(wanted, live, found, rules)
 
 
-def disown(wanted: Wanted, live: Live, rules: Rules) -> Action:
+def disown(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action:
     """Returns the action of the first row that fits, of the state table for a disowning part."""
     found, version = live.workload, wanted.part.version
     ours = found is not None and is_ours(found.marks, wanted.target, rules.fleet)
@@ -79,7 +79,7 @@ def disown(wanted: Wanted, live: Live, rules: Rules) -> Action:
     return Report(STATE_DISOWNED, "")
 
 
-def _changed_since(wanted: Wanted, live: Live) -> str:
+def _changed_since(wanted: WantedState, live: LiveState) -> str:
     """Returns the first field of the spec, apart from replicas, that changed since the object was found, or ""."""
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     counted = KINDS[wanted.declaration.kind].replicas
@@ -88,7 +88,7 @@ def _changed_since(wanted: Wanted, live: Live) -> str:
     return first_difference(one, other, "spec")
 
 
-def _mark(wanted: Wanted, live: Live, found: LiveWorkload, rules: Rules) -> PatchMarks:
+def _mark(wanted: WantedState, live: LiveState, found: LiveWorkload, rules: PropagationRules) -> PatchMarks:
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     digest = manifest_digest(wanted.declaration, wanted.part)
     marks = {ANNOTATION_PLACEMENT: str(wanted.part.version), ANNOTATION_MANIFEST: digest}
@@ -99,13 +99,13 @@ def _mark(wanted: Wanted, live: Live, found: LiveWorkload, rules: Rules) -> Patc
     return PatchMarks(change, found.marks.resource_version)
 
 
-def _mark_dependency(wanted: Wanted, live: Live, rules: Rules) -> PatchDependencyMarks | None:
+def _mark_dependency(wanted: WantedState, live: LiveState, rules: PropagationRules) -> PatchDependencyMarks | None:
     """Returns the patch that marks the next dependency of the workload's former fleet; None when all are marked.
 
     Other dependencies that stand in the way are reported once the part is an ordinary one.
     """
     for declared in wanted.dependencies:
-        reference = Reference(declared.kind, declared.name)
+        reference = DependencyReference(declared.kind, declared.name)
         found = live.dependencies.get(reference)
         if found is None or found.marks.deleting or not _goes_along(found.marks, wanted, rules):
             continue
@@ -117,12 +117,12 @@ def _mark_dependency(wanted: Wanted, live: Live, rules: Rules) -> PatchDependenc
     return None
 
 
-def _goes_along(marks: Marks, wanted: Wanted, rules: Rules) -> bool:
+def _goes_along(marks: ObjectMarks, wanted: WantedState, rules: PropagationRules) -> bool:
     fleets = {rules.fleet, wanted.part.found_fleet} - {""}
     return marks.fleet in fleets and marks.workload == workload_label(wanted.target.name)
 
 
-def _marked(wanted: Wanted, rules: Rules, annotations: dict[str, str]) -> Manifest:
+def _marked(wanted: WantedState, rules: PropagationRules, annotations: dict[str, str]) -> Manifest:
     labels = {LABEL_FLEET: rules.fleet, LABEL_WORKLOAD: workload_label(wanted.target.name)}
     return {"metadata": {"labels": labels, "annotations": annotations}}
 

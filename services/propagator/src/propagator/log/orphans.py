@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
-from propagator.cluster.mirror import Mirror
-from propagator.core.desired import Desired, Target
+from propagator.cluster.mirror import ObjectMirror
+from propagator.core.desired import DesiredState, PartTarget
 from propagator.log.log_proof import LogProof
 from propagator.metrics import EMPTY_LOG, ORPHANS
 
@@ -26,20 +26,25 @@ class Orphans:
     """
 
     def __init__(
-        self, cluster: str, mirror: Mirror, desired: Desired, proof: LogProof, changed: Callable[[Target], None]
+        self,
+        cluster: str,
+        mirror: ObjectMirror,
+        desired: DesiredState,
+        proof: LogProof,
+        changed: Callable[[PartTarget], None],
     ) -> None:
         self._cluster = cluster
         self._mirror = mirror
         self._desired = desired
         self._proof = proof
         self._changed = changed
-        self._noticed: dict[Target, float] = {}
+        self._noticed: dict[PartTarget, float] = {}
         """When each target was first noticed, on the loop's clock."""
-        self._unsure: dict[Target, None] = {}
+        self._unsure: dict[PartTarget, None] = {}
         self._empty_log = False
         self._counted = ORPHANS.labels(cluster)
 
-    def note(self, target: Target) -> None:
+    def note(self, target: PartTarget) -> None:
         """Notes that the target's object, or what the log wants of it, may have changed."""
         orphan = self._mirror.has(target) and not self._desired.lists(target)
         if orphan and target not in self._noticed:
@@ -70,7 +75,7 @@ class Orphans:
         for target in self._mirror.targets() | self._desired.orphans_said(self._cluster):
             self._changed(target)
 
-    def has(self, target: Target) -> bool:
+    def has(self, target: PartTarget) -> bool:
         """Returns whether the target certainly is an orphan."""
         noticed_at = self._noticed.get(target)
         return noticed_at is not None and self._proof.covers(noticed_at)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import structlog
 
-from propagator.core.desired import Target
+from propagator.core.desired import PartTarget
 from propagator.core.status import is_news
 from propagator.settings import PropagatorSettings
 from spillway import tracing
@@ -35,9 +35,9 @@ class Reporter:
         bus: Bus,
         epoch: int,
         settings: PropagatorSettings,
-        current: Callable[[Target], WorkloadObserved | None],
-        logged: Callable[[Target], WorkloadObserved | None],
-        vanished: Callable[[Target], bool],
+        current: Callable[[PartTarget], WorkloadObserved | None],
+        logged: Callable[[PartTarget], WorkloadObserved | None],
+        vanished: Callable[[PartTarget], bool],
     ) -> None:
         self._writer = FittingWriter[Said](bus, without_words)
         self._epoch = epoch
@@ -46,16 +46,16 @@ class Reporter:
         self._logged = logged
         self._vanished = vanished
         self._sequence = 0
-        self._said: dict[Target, WorkloadObserved] = {}
-        self._places: dict[Target, int] = {}
+        self._said: dict[PartTarget, WorkloadObserved] = {}
+        self._places: dict[PartTarget, int] = {}
         """The offset of the last published status."""
-        self._overruled: dict[Target, int] = {}
+        self._overruled: dict[PartTarget, int] = {}
         """The offset up to which others, or unknown writers, have written. Our status must be after it."""
-        self._changed: dict[Target, None] = {}
-        self._traces = tracing.Origins[Target]()
+        self._changed: dict[PartTarget, None] = {}
+        self._traces = tracing.Origins[PartTarget]()
         self._woken = asyncio.Event()
 
-    def note(self, target: Target) -> None:
+    def note(self, target: PartTarget) -> None:
         """Notes that the status may have changed.
 
         It joins the trace of the last action until all replicas are ready.
@@ -64,7 +64,7 @@ class Reporter:
         self._traces.note(target, tracing.headers())
         self._woken.set()
 
-    def contradict(self, target: Target, offset: int) -> None:
+    def contradict(self, target: PartTarget, offset: int) -> None:
         """Publishes our status again if a writer without the turn replaced or deleted it at an offset after ours.
 
         While a record of ours is on its way, only its offset will tell which of the two is later.
@@ -72,7 +72,7 @@ class Reporter:
         self._overruled[target] = max(offset, self._overruled.get(target, offset))
         self.note(target)
 
-    def forget(self, target: Target) -> None:
+    def forget(self, target: PartTarget) -> None:
         self._said.pop(target, None)
         self._places.pop(target, None)
         self._overruled.pop(target, None)
@@ -90,9 +90,9 @@ class Reporter:
         while self._changed:
             await self._publish(self._news())
 
-    def _news(self) -> list[tuple[Target, Said]]:
+    def _news(self) -> list[tuple[PartTarget, Said]]:
         """Returns the next batch of new statuses and removes its targets from `_changed`."""
-        news: list[tuple[Target, Said]] = []
+        news: list[tuple[PartTarget, Said]] = []
         for target in list(self._changed)[: self._settings.status_batch]:
             del self._changed[target]
             current = self._current(target)
@@ -112,14 +112,14 @@ class Reporter:
         """
         return is_news(current, said) or (said is not None and said.epoch < self._epoch)
 
-    def _is_overruled(self, target: Target) -> bool:
+    def _is_overruled(self, target: PartTarget) -> bool:
         return self._overruled.get(target, NOWHERE) > self._places.get(target, NOWHERE)
 
-    def _traces_of(self, news: list[tuple[Target, Said]]) -> dict[int, Headers]:
+    def _traces_of(self, news: list[tuple[PartTarget, Said]]) -> dict[int, Headers]:
         told = enumerate(news) if tracing.is_on() else ()
         return {index: self._traces.get(target) for index, (target, _) in told}
 
-    async def _publish(self, news: list[tuple[Target, Said]]) -> None:
+    async def _publish(self, news: list[tuple[PartTarget, Said]]) -> None:
         if not news:
             return
         try:

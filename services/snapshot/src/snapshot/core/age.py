@@ -34,7 +34,7 @@ class _Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _SourceAnswer:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -50,7 +50,7 @@ class Age:
         self._watermark: float | None = None
         self._connection_failure = NO_TROUBLE
         self._probe_failure = NO_TROUBLE
-        self._answer: _Answer | None = None
+        self._answer: _SourceAnswer | None = None
         self._version: int | None = None
         """The resourceVersion of the last probe."""
         self._unwritable = NO_TROUBLE
@@ -121,7 +121,7 @@ class Age:
                 return
         if not self.streams_current(now):
             return
-        self._answer = _Answer(dict(counts))
+        self._answer = _SourceAnswer(dict(counts))
         if not doubtful:
             self._watermark = max(started_at, started_at if self._watermark is None else self._watermark)
 

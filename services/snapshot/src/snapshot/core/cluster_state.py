@@ -11,8 +11,8 @@ from typing import Any
 from snapshot.core.namespaces import NamespaceTable
 from snapshot.core.nodes import NodeTable
 from snapshot.core.pod_details import PodDetails
-from snapshot.core.pods import Load, Pods
-from snapshot.core.waiting_groups import Group, WaitingGroups
+from snapshot.core.pods import NodeLoad, Pods
+from snapshot.core.waiting_groups import WaitingGroup, WaitingGroups
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import SnapshotSettings
 from spillway.amounts import clamp_amount
@@ -37,14 +37,14 @@ KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS,
 NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
 """Kinds that are done without if our account has no right to them. Then volumes are unknown, which records say."""
 
-NO_LOAD = Load()
+NO_LOAD = NodeLoad()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
 """Resources that are in a node's row even when it does not offer them. A pod may name any other resource, and each name
 would become a column of all readers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class StateChanges:
     """The differences since the last time, in the detail in which they are written. api_server is always filled."""
 
     rows: tuple[NodeRow, ...]
@@ -160,7 +160,7 @@ class ClusterState:
 
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> StateChanges:
         """Returns the differences since the last call."""
         self.pods.settle()
         names = self.nodes.dirty | self.pods.dirty_nodes
@@ -172,7 +172,7 @@ class ClusterState:
         facts = {key: self.workloads.facts(key, self.pods.counted) for key in sorted(keys)}
         namespaces = {name: self.namespaces.facts(name) for name in sorted(self.namespaces.dirty)}
         self.namespaces.dirty.clear()
-        return Changes(
+        return StateChanges(
             rows=tuple(self.row(name) for name in sorted(names) if name in self.nodes.nodes),
             # A pod may be bound to an unknown node, which never had a row.
             removed=tuple(sorted(name for name in names if name not in self.nodes.nodes)),
@@ -183,12 +183,12 @@ class ClusterState:
             api_server=self.namespaces.api_server,
         )
 
-    def whole(self) -> Changes:
+    def whole(self) -> StateChanges:
         """Returns everything, as changes from an empty state."""
         self.pods.settle()
         facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
         namespaces = (self.namespaces.facts(name) for name in sorted(self.namespaces.names()))
-        return Changes(
+        return StateChanges(
             rows=tuple(self.row(name) for name in sorted(self.nodes.nodes)),
             removed=(),
             facts=tuple(entry for entry in facts if entry is not None),
@@ -225,7 +225,7 @@ class ClusterState:
             pods=tuple(sorted(tables.items(), key=_table_order)),
         )
 
-    def take_groups(self) -> dict[str, Group] | None:
+    def take_groups(self) -> dict[str, WaitingGroup] | None:
         """Returns the groups of waiting pods; None when they have not changed since the last call."""
         self._groups.refresh(self.workloads.dirty)
         if not self._groups.changed:
@@ -233,7 +233,7 @@ class ClusterState:
         self._groups.changed = False
         return self._groups.groups()
 
-    def groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, WaitingGroup]:
         self._groups.refresh(self.workloads.dirty)
         return self._groups.groups()
 

@@ -10,7 +10,7 @@ from snapshot.core.cluster_state import KINDS, NOT_VITAL, ClusterState
 from snapshot.core.log_book import Key, LogBook, block_index, group_name, workload_of
 from snapshot.core.observed_pods import ObservedPods
 from snapshot.core.pending import Pending
-from snapshot.core.stream import Pack, Sign, Stream, TooManyAmounts
+from snapshot.core.stream import ClusterSign, Pack, Stream, TooManyAmounts
 from snapshot.core.workloads import WorkloadKey
 from snapshot.settings import SnapshotSettings
 from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of, capacity_address
@@ -30,7 +30,7 @@ COLUMNS_BYTES_LEAST = 64 * 1024
 KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
-class Unwritten(NamedTuple):
+class UnwrittenRecord(NamedTuple):
     """A record that the log does not take, with the reason.
 
     bytes_over: its bytes above the limit; 0 for any other reason.
@@ -158,10 +158,10 @@ class Collection:
         """Returns whether our state is one consistent state of the cluster. While it is not, the last records stand."""
         return self.age.streams_current(now) and self.state.nodes.doubt is None
 
-    def sign(self, now: float) -> Sign:
+    def sign(self, now: float) -> ClusterSign:
         """Returns the age, trouble and missing rights to write with each change record."""
         trouble = self.age.trouble(now)
-        return Sign(self.age.age_ms(now), trouble if trouble.text else self.state.nodes.trouble, self.age.unread)
+        return ClusterSign(self.age.age_ms(now), trouble if trouble.text else self.state.nodes.trouble, self.age.unread)
 
     def next_due_at(self, now: float) -> float:
         """Returns when records() may have something to write, even if no event comes before."""
@@ -181,7 +181,7 @@ class Collection:
             return True
         return self.current(now) and (self.state.dirty or not stream.begun)
 
-    def _news_of(self, sign: Sign) -> bool:
+    def _news_of(self, sign: ClusterSign) -> bool:
         """Returns whether trouble or missing rights differ from the last record, or an age is known for the first time.
 
         Readers wait for each of these.
@@ -238,7 +238,7 @@ class Collection:
         self._withheld_until = now + self._settings.unwritable_retry_seconds
         self.age.cannot_be_said(f"capacity: unwritable: {why}"[:TROUBLE_CHARACTERS_MAX])
 
-    def _state_records(self, stream: Stream, sign: Sign, now: float) -> list[Record]:
+    def _state_records(self, stream: Stream, sign: ClusterSign, now: float) -> list[Record]:
         records: list[Record] = []
         changes = self.state.take_changes()
         if not stream.begun:
@@ -278,7 +278,7 @@ class Collection:
                 case Tombstone():
                     self._contradict((record.address.topic.name, record.address.key), self.stream)
 
-    def unwritable(self, wrong: Iterable[Unwritten], now: float) -> None:
+    def unwritable(self, wrong: Iterable[UnwrittenRecord], now: float) -> None:
         """Notes which of the unacknowledged records no record can hold, and why. Each costs only its own subject.
 
         A change is followed by its whole block. If fewer nodes would fit, more blocks are made, as long as the cluster

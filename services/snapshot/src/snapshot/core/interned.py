@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class Interned(Generic[T]):
+class InternedValues(Generic[T]):
     """Values with the number of their uses. The count is needed because values come and go with pods."""
 
     def __init__(self) -> None:

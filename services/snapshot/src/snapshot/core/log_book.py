@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from spillway.addresses import CAPACITY, PENDING, PODS, Address, capacity_address, pending_address, pods_address
+from spillway.addresses import CAPACITY, PENDING, PODS, RecordAddress, capacity_address, pending_address, pods_address
 from spillway.events import CapacityReported, PodsScheduled, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
 
@@ -11,7 +11,7 @@ Key = tuple[str, str]
 """Topic and key."""
 
 
-class Seen(NamedTuple):
+class LastRecord(NamedTuple):
     """The last record of a key. An epoch of −1 is a tombstone, whose writer is unknown."""
 
     offset: int
@@ -28,7 +28,7 @@ class LogBook:
     """The keys of the compacted topics that this service writes, for all clusters. Any cluster may become ours."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, dict[Key, Seen]] = {}
+        self._seen: dict[str, dict[Key, LastRecord]] = {}
 
     def note(self, topic: str, key: str, offset: int, event: Kept | None) -> str:
         """Notes a record of capacity, pending or pods, in the order of its partition. Returns the cluster's name."""
@@ -36,7 +36,7 @@ class LogBook:
         epoch = event.epoch if event is not None else TOMBSTONE
         seen = self._seen.setdefault(cluster, {})
         if (topic, key) not in seen or seen[topic, key].offset < offset:
-            seen[topic, key] = Seen(offset, epoch)
+            seen[topic, key] = LastRecord(offset, epoch)
         return cluster
 
     def foreign(self, cluster: str, epoch: int, own: Mapping[Key, int]) -> list[Key]:
@@ -87,7 +87,7 @@ def workload_of(key: Key) -> tuple[str, str]:
     return namespace, name
 
 
-def address_of_key(cluster: str, key: Key) -> Address:
+def address_of_key(cluster: str, key: Key) -> RecordAddress:
     index, group = block_index(key), group_name(key)
     if index is not None:
         return capacity_address(cluster, index)

@@ -13,7 +13,7 @@ SYSTEM_NAMESPACE = "kube-system"
 INT64_MAX = 2**63 - 1
 
 
-class _Placed(NamedTuple):
+class _PlacedNamespace(NamedTuple):
     namespace: str
     quota: Quota
 
@@ -33,7 +33,7 @@ class NamespaceTable:
         self._labels: dict[str, LabelSet] = {}
         self._name_by_uid: dict[str, str] = {}
         self._uids_by_name: dict[str, set[str]] = {}
-        self._quotas: dict[str, _Placed] = {}
+        self._quotas: dict[str, _PlacedNamespace] = {}
         self._uids_by_namespace: dict[str, set[str]] = {}
 
     def upsert(self, item: objects.AnyObject) -> None:
@@ -66,7 +66,7 @@ class NamespaceTable:
             self.remove(uid)
 
     def upsert_quota(self, item: objects.ResourceQuota) -> None:
-        placed = _Placed(item.metadata.namespace, read_quota(item))
+        placed = _PlacedNamespace(item.metadata.namespace, read_quota(item))
         if self._quotas.get(item.metadata.uid) != placed:
             self._quotas[item.metadata.uid] = placed
             self._uids_by_namespace.setdefault(placed.namespace, set()).add(item.metadata.uid)

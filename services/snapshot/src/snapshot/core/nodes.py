@@ -25,7 +25,7 @@ class NodeFacts(NamedTuple):
 
 
 @dataclass(slots=True)
-class Doubt:
+class DoubtedList:
     """A list that lacks more than half of the nodes. It is kept apart until it is confirmed, or most nodes come back.
 
     lost: the number of believed nodes that are not in it.
@@ -47,7 +47,7 @@ class NodeTable:
 
     def __init__(self, confirm_seconds: float, confirm_probes: int) -> None:
         self.nodes: dict[str, NodeFacts] = {}
-        self.doubt: Doubt | None = None
+        self.doubt: DoubtedList | None = None
         self.dirty: set[str] = set()
         self._confirm_seconds = confirm_seconds
         self._confirm_probes = confirm_probes
@@ -70,7 +70,7 @@ class NodeTable:
         if not self._lost_most(lost):
             self._accept(found)
         elif self.doubt is None:
-            self.doubt = Doubt(found, now, lost)
+            self.doubt = DoubtedList(found, now, lost)
         else:
             self.doubt.nodes, self.doubt.lost = found, lost
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from snapshot.core.waiting_groups import Group
+from snapshot.core.waiting_groups import WaitingGroup
 from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
@@ -16,7 +16,7 @@ PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
 
 
 @dataclass(slots=True)
-class _Said:
+class _WrittenGroup:
     """The last record of a group.
 
     group: its content; None when none of its pods waits.
@@ -24,7 +24,7 @@ class _Said:
     unsure: the log may have another record.
     """
 
-    group: Group | None
+    group: WaitingGroup | None
     at: float
     unsure: bool = False
 
@@ -38,8 +38,8 @@ class Pending:
     def __init__(self, cluster: str, settings: SnapshotSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._groups: dict[str, Group] = {}
-        self._said: dict[str, _Said] = {}
+        self._groups: dict[str, WaitingGroup] = {}
+        self._said: dict[str, _WrittenGroup] = {}
         self._scheduled: dict[str, None] = {}
         self._shortened: set[str] = set()
         self._sequence = 0
@@ -52,7 +52,7 @@ class Pending:
     def waits(self, name: str) -> bool:
         return name in self._groups
 
-    def observed(self, groups: Mapping[str, Group]) -> None:
+    def observed(self, groups: Mapping[str, WaitingGroup]) -> None:
         self._groups = dict(groups)
         self._changed = True
 
@@ -67,7 +67,7 @@ class Pending:
 
     def unsure(self, name: str) -> None:
         """Makes the group's record due again: the log may lack it, or has a record of somebody else after it."""
-        self._said.setdefault(name, _Said(None, 0.0)).unsure = True
+        self._said.setdefault(name, _WrittenGroup(None, 0.0)).unsure = True
         self._changed = True
 
     def shorten(self, name: str) -> None:
@@ -97,10 +97,12 @@ class Pending:
         del self._said[name], self._scheduled[name]
         return Tombstone(pending_address(self._cluster, name))
 
-    def _say(self, name: str, group: Group | None, said: _Said | None, epoch: int, now: float) -> PendingEvent:
+    def _say(
+        self, name: str, group: WaitingGroup | None, said: _WrittenGroup | None, epoch: int, now: float
+    ) -> PendingEvent:
         if group is None and said is not None and said.group is None and not said.unsure:
             return self._forget(name)
-        self._said[name] = _Said(group, now)
+        self._said[name] = _WrittenGroup(group, now)
         self._sequence += 1
         if group is None:
             self._shortened.discard(name)
@@ -112,7 +114,7 @@ class Pending:
             self._cluster, name, epoch, self._sequence, group.workload, group.pods, group.reason, shape
         )  # fmt: skip
 
-    def _due_at(self, name: str, said: _Said) -> float:
+    def _due_at(self, name: str, said: _WrittenGroup) -> float:
         """Returns when the group's last record must be followed by another one."""
         group = self._groups.get(name)
         if said.unsure:

@@ -5,9 +5,9 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from snapshot.core.interned import Interned
+from snapshot.core.interned import InternedValues
 from snapshot.core.pod_bounds import has_too_many_containers
-from snapshot.core.repelling import TERMS_OF_NODE_MAX, Repelling, weight_of
+from snapshot.core.repelling import TERMS_OF_NODE_MAX, RepellingTerms, weight_of
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
 from spillway.amounts import clamp_amount
@@ -30,7 +30,7 @@ _PORT_CHARACTERS = 24
 _ALL = PodSelector(())
 
 
-class Owner(NamedTuple):
+class PodOwner(NamedTuple):
     """The controller of a pod, or the pod itself when it has none."""
 
     kind: str
@@ -59,7 +59,7 @@ class PodFacts(NamedTuple):
     table: PodTable
     requests: Amounts
     ports: tuple[HostPort, ...]
-    owner: Owner
+    owner: PodOwner
     template_hash: str
     holds: bool
     counts: bool
@@ -70,7 +70,7 @@ class PodFacts(NamedTuple):
 
 
 @dataclass(slots=True)
-class Load:
+class NodeLoad:
     """The sums over the pods of one node.
 
     The node itself may be unknown.
@@ -127,20 +127,20 @@ class Pods:
     """
 
     def __init__(self, ignored_labels: Iterable[str], reason_characters_max: int) -> None:
-        self.loads: dict[str, Load] = {}
+        self.loads: dict[str, NodeLoad] = {}
         self.counted: dict[OwnerKey, dict[str, int]] = {}
-        self.waiting: dict[Owner, dict[str, int]] = {}
-        self.waiting_shapes: dict[Owner, dict[Shape | None, int]] = {}
+        self.waiting: dict[PodOwner, dict[str, int]] = {}
+        self.waiting_shapes: dict[PodOwner, dict[Shape | None, int]] = {}
         self.dirty_nodes: set[str] = set()
         self.dirty_owners: set[OwnerKey] = set()
-        self.dirty_waiting: set[Owner] = set()
-        self.repelling = Repelling()
+        self.dirty_waiting: set[PodOwner] = set()
+        self.repelling = RepellingTerms()
         self._ignored = frozenset((*ignored_labels, *dict(LABELS_UNKNOWN)))
         self._reason_characters_max = reason_characters_max
         self._pods: dict[str, PodFacts] = {}
-        self._tables: Interned[PodTable] = Interned()
-        self._requests: Interned[Amounts] = Interned()
-        self._owners: Interned[Owner] = Interned()
+        self._tables: InternedValues[PodTable] = InternedValues()
+        self._requests: InternedValues[Amounts] = InternedValues()
+        self._owners: InternedValues[PodOwner] = InternedValues()
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -207,7 +207,7 @@ class Pods:
     def _load(self, pod: PodFacts, sign: int) -> None:
         load = self.loads.get(pod.node)
         if load is None:
-            load = self.loads[pod.node] = Load()
+            load = self.loads[pod.node] = NodeLoad()
         of_pool = pod.table.namespace.startswith(POD_NAMESPACE_PREFIX)
         for resource, amount in pod.requests:
             _count(load.requested, resource, sign * amount)
@@ -282,12 +282,12 @@ def _apart(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None:
     return None if repels_too_much(terms) else terms
 
 
-def owner_of(metadata: objects.Meta) -> Owner:
+def owner_of(metadata: objects.Meta) -> PodOwner:
     for reference in metadata.owner_references:
         if reference.controller:
             kind, name = sys.intern(_short(reference.kind)), _short(reference.name)
-            return Owner(kind, sys.intern(metadata.namespace), name, reference.uid)
-    return Owner("Pod", sys.intern(metadata.namespace), metadata.name, metadata.uid)
+            return PodOwner(kind, sys.intern(metadata.namespace), name, reference.uid)
+    return PodOwner("Pod", sys.intern(metadata.namespace), metadata.name, metadata.uid)
 
 
 def _short(name: str) -> str:

@@ -25,7 +25,7 @@ LONG: Final = 20
 
 
 @dataclass(slots=True)
-class _Namespace:
+class _NamespaceTerms:
     """The terms of one namespace.
 
     uses: the number of pods by their terms.
@@ -42,7 +42,7 @@ class _Namespace:
     wide: int = 0
 
 
-class Repelling:
+class RepellingTerms:
     """The terms of a cluster's pods.
 
     over: namespaces whose terms are left out. Nodes with pods of them that have terms are closed.
@@ -50,7 +50,7 @@ class Repelling:
 
     def __init__(self) -> None:
         self.over: frozenset[str] = frozenset()
-        self._namespaces: dict[str, _Namespace] = {}
+        self._namespaces: dict[str, _NamespaceTerms] = {}
         self._wide = 0
         self._changed = False
 
@@ -58,7 +58,7 @@ class Repelling:
         """Counts one pod more, or one less."""
         if not table.apart:
             return
-        found = self._namespaces.setdefault(table.namespace, _Namespace())
+        found = self._namespaces.setdefault(table.namespace, _NamespaceTerms())
         _add(found.pods, node, sign)
         first_or_last = _add(found.uses, table.apart, sign) == (1 if sign > 0 else 0)
         for term in table.apart if first_or_last else ():
@@ -76,7 +76,7 @@ class Repelling:
         changed = before ^ self.over
         return {node for name in changed if name in self._namespaces for node in self._namespaces[name].pods}
 
-    def _weigh(self, found: _Namespace, term: PodTerm, namespace: str, sign: int) -> None:
+    def _weigh(self, found: _NamespaceTerms, term: PodTerm, namespace: str, sign: int) -> None:
         weight = sign * weight_of(term)
         wide = weight if term.namespace_selector is not None or set(term.namespaces) - {namespace} else 0
         found.all += weight

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2s
 from zlib import crc32
 
-from snapshot.core.cluster_state import Changes
+from snapshot.core.cluster_state import StateChanges
 from snapshot.core.workloads import WorkloadKey
 from snapshot.settings import SnapshotSettings
 from spillway.columns import columns_of
@@ -67,7 +67,7 @@ def blocks_needed(hashes: Sequence[int], nodes_max: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class ClusterSign:
     """The facts about the cluster itself that each change record has: its age, its trouble, and the kinds not read."""
 
     age_ms: int
@@ -140,7 +140,7 @@ class Stream:
         """Returns the least number of blocks for the next epoch."""
         return min(2 * self.count, self._blocks_max()) if self._too_heavy else 1
 
-    def begin(self, whole: Changes) -> None:
+    def begin(self, whole: StateChanges) -> None:
         """Takes the state that the epoch starts with. Whole records of all blocks are due at once."""
         assert not self.begun
         self.begun = True
@@ -156,7 +156,7 @@ class Stream:
         self._namespaces = {entry.name: entry for entry in whole.namespaces}
         self._api_server = whole.api_server
 
-    def changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
+    def changes(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
         """Yields the change records, block 0 last.
 
         Block 0 has the counts of our workloads. They must not be read before the room that these pods take.
@@ -193,7 +193,7 @@ class Stream:
         for start in range(most, max(len(facts), len(gone)), most):
             yield self._record(FACTS_BLOCK, (), sign, (), facts[start : start + most], gone[start : start + most])
 
-    def _namespace_changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
+    def _namespace_changes(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
         """Yields the changes of namespaces.
 
         They come first, so that no reader sees more left of a quota than there is.
@@ -209,7 +209,7 @@ class Stream:
             self._blocks[FACTS_BLOCK].weight += _weight(filled)
             yield filled
 
-    def heartbeat(self, sign: Sign) -> CapacityChanged:
+    def heartbeat(self, sign: ClusterSign) -> CapacityChanged:
         return self._record(FACTS_BLOCK, (), sign, ())
 
     def fulls_due(self, now: float) -> list[int]:
@@ -293,7 +293,7 @@ class Stream:
         self,
         index: int,
         rows: Sequence[NodeRow],
-        sign: Sign,
+        sign: ClusterSign,
         removed: Iterable[str],
         facts: Sequence[WorkloadFacts] = (),
         facts_removed: Sequence[WorkloadKey] = (),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_shape import is_integer
-from spillway.kubernetes.specs import NodeSelectorTerm
+from spillway.kubernetes.specs import RequiredNodeSelectorTerm
 from spillway.model import NodeTerm, Requirement, VolumeClaim, VolumeLimit
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -178,7 +178,7 @@ def _read_volume(item: objects.PersistentVolume) -> _Volume:
     return _Volume(item.metadata.name, tuple(limits), "csi" if item.spec.csi is not None else "")
 
 
-def _terms(terms: Iterable[NodeSelectorTerm]) -> Iterator[NodeTerm]:
+def _terms(terms: Iterable[RequiredNodeSelectorTerm]) -> Iterator[NodeTerm]:
     """Yields the terms that a node can meet.
 
     VolumeBinding sees only a node's labels, so match fields have no effect.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from snapshot.core.pods import Owner, Pods
+from snapshot.core.pods import PodOwner, Pods
 from snapshot.core.workloads import OwnerKey, WorkloadKey, WorkloadTable
 from spillway.model import Shape
 
@@ -20,7 +20,7 @@ TIES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class WaitingGroup:
     """Pods of one controller that the scheduler could not place.
 
     workload: namespace/name when it is ours, else empty.
@@ -35,7 +35,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Members:
+class _GroupMembers:
     """The members of a group.
 
     namespace: the namespace for whose bound the group counts; empty for none.
@@ -45,7 +45,7 @@ class _Members:
     workload: str
     namespace: str
     mixed: bool
-    owners: set[Owner] = field(default_factory=set)
+    owners: set[PodOwner] = field(default_factory=set)
     pods: int = 0
 
 
@@ -60,14 +60,14 @@ class WaitingGroups:
         self.changed = False
         self._pods = pods
         self._workloads = workloads
-        self._groups: dict[str, Group] = {}
-        self._members: dict[str, _Members] = {}
-        self._place_by_owner: dict[Owner, tuple[str, int]] = {}
-        self._owners_by_key: dict[OwnerKey, set[Owner]] = {}
+        self._groups: dict[str, WaitingGroup] = {}
+        self._members: dict[str, _GroupMembers] = {}
+        self._place_by_owner: dict[PodOwner, tuple[str, int]] = {}
+        self._owners_by_key: dict[OwnerKey, set[PodOwner]] = {}
         self._names_by_namespace: dict[str, int] = {}
         self._names = 0
 
-    def groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, WaitingGroup]:
         """Returns the groups as of the last refresh."""
         return dict(self._groups)
 
@@ -90,7 +90,7 @@ class WaitingGroups:
             self._sum(name)
         self.changed = self.changed or bool(names)
 
-    def _place(self, owner: Owner) -> set[str]:
+    def _place(self, owner: PodOwner) -> set[str]:
         """Updates the group of one owner. Returns the names of its former and present group."""
         before = self._place_by_owner.pop(owner, None)
         names = set() if before is None else {before[0]}
@@ -110,7 +110,7 @@ class WaitingGroups:
             names.add(name)
         return names
 
-    def _leave(self, owner: Owner, name: str, pods: int) -> None:
+    def _leave(self, owner: PodOwner, name: str, pods: int) -> None:
         members, of_key = self._members[name], self._owners_by_key[owner.key]
         members.pods -= pods
         members.owners.discard(owner)
@@ -121,7 +121,7 @@ class WaitingGroups:
         if not of_key:
             del self._owners_by_key[owner.key]
 
-    def _count(self, members: _Members, by: int) -> None:
+    def _count(self, members: _GroupMembers, by: int) -> None:
         if not members.namespace:
             return
         self._names += by
@@ -130,18 +130,18 @@ class WaitingGroups:
         if not left:
             del self._names_by_namespace[members.namespace]
 
-    def _group_of(self, owner: Owner) -> tuple[str, _Members]:
+    def _group_of(self, owner: PodOwner) -> tuple[str, _GroupMembers]:
         """Returns the name of an owner's group, and the group without members."""
         key = self._workloads.workload_of(owner.key)
         if key is not None:
-            return "/".join(key), _Members("/".join(key), "", mixed=False)
+            return "/".join(key), _GroupMembers("/".join(key), "", mixed=False)
         own, others = f"{owner.kind}/{owner.namespace}/{owner.name}", f"Others/{owner.namespace}/"
         has_room = self._names < OF_CLUSTER_MAX
         if own in self._members or (has_room and self._names_by_namespace.get(owner.namespace, 0) < OF_NAMESPACE_MAX):
-            return own, _Members("", owner.namespace, mixed=False)
+            return own, _GroupMembers("", owner.namespace, mixed=False)
         if others in self._members or has_room:
-            return others, _Members("", owner.namespace, mixed=True)
-        return "Others//", _Members("", "", mixed=True)
+            return others, _GroupMembers("", owner.namespace, mixed=True)
+        return "Others//", _GroupMembers("", "", mixed=True)
 
     def _sum(self, name: str) -> None:
         members = self._members.get(name)
@@ -149,14 +149,14 @@ class WaitingGroups:
             self._groups.pop(name, None)
             return
         if members.mixed:
-            self._groups[name] = Group("", members.pods, OTHERS_REASON)
+            self._groups[name] = WaitingGroup("", members.pods, OTHERS_REASON)
             return
         messages: dict[str, int] = {}
         shapes: dict[Shape | None, int] = {}
         for owner in members.owners:
             _add(messages, self._pods.waiting[owner])
             _add(shapes, self._pods.waiting_shapes[owner])
-        self._groups[name] = Group(members.workload, members.pods, commonest(messages), commonest(shapes))
+        self._groups[name] = WaitingGroup(members.workload, members.pods, commonest(messages), commonest(shapes))
 
 
 def commonest(counts: Mapping[T, int]) -> T:

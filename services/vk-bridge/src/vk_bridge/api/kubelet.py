@@ -51,7 +51,7 @@ DESCRIPTORS_EACH: Final = 2
 log = structlog.get_logger()
 
 
-class _Answer(Exception):
+class _ErrorAnswer(Exception):
     """An error answer with its HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -60,7 +60,7 @@ class _Answer(Exception):
         self.text = text
 
 
-class Kubelet:
+class KubeletApi:
     """Listens while its context is entered. owners: returns the clusters of this instance's turns; called for each
     request."""
 
@@ -122,7 +122,7 @@ class Kubelet:
             self._port_by_pool[request.app[POOL]].mark_known(request)
             with self._slot():
                 response = await handler(request)
-        except _Answer as answer:
+        except _ErrorAnswer as answer:
             response = web.Response(status=answer.status, text=answer.text)
         except Refused as error:
             response = web.Response(status=error.status, text=error.message)
@@ -140,7 +140,7 @@ class Kubelet:
         names = [value for part in subject for key, value in part if key == "commonName"]
         if not any(name in self._settings.kubelet_client_names for name in names):
             expected = ", ".join(self._settings.kubelet_client_names)
-            raise _Answer(
+            raise _ErrorAnswer(
                 403, f"the certificate's common name is {', '.join(names) or 'not there'}: expected {expected}"
             )
 
@@ -148,7 +148,7 @@ class Kubelet:
     def _slot(self) -> Iterator[None]:
         most = self._settings.kubelet_requests_max
         if self._open >= most:
-            raise _Answer(429, f"{most} requests are being answered already")
+            raise _ErrorAnswer(429, f"{most} requests are being answered already")
         self._open += 1
         try:
             yield
@@ -165,7 +165,7 @@ class Kubelet:
         try:
             options = read_log_options(container, request.query, self._settings.log_bytes_max)
         except ValueError as error:
-            raise _Answer(400, str(error)) from error
+            raise _ErrorAnswer(400, str(error)) from error
         owner, real_pod = await self._find(request.app[POOL], namespace, name, container)
         async with aclosing(owner.logs(real_pod, options)) as chunks:
             return await self._stream(request, chunks)
@@ -173,13 +173,13 @@ class Kubelet:
     async def _other(self, request: web.Request) -> web.Response:
         kind = request.match_info["rest"].split("/", 1)[0]
         if kind in NOT_LENT:
-            raise _Answer(501, f"{kind} is not served for lent nodes: no {NOT_LENT[kind]}, logs alone")
-        raise _Answer(404, f"/{kind[:64]} is nothing that is served for lent nodes")
+            raise _ErrorAnswer(501, f"{kind} is not served for lent nodes: no {NOT_LENT[kind]}, logs alone")
+        raise _ErrorAnswer(404, f"/{kind[:64]} is nothing that is served for lent nodes")
 
     def _pool(self, name: str) -> Pool:
         pool = next((found for owner in self._owners() if (found := owner.pool(name)) is not None), None)
         if pool is None:
-            raise _Answer(404, f"nothing that this bridge works on is lent to {name}")
+            raise _ErrorAnswer(404, f"nothing that this bridge works on is lent to {name}")
         return pool
 
     async def _find(self, pool_id: str, namespace: str, name: str, container: str) -> tuple[LentPods, Manifest]:
@@ -187,16 +187,16 @@ class Kubelet:
         pool, place = self._pool(pool_id), f"pod {namespace}/{name}"
         pool_pod = await pool.gate.ask(lambda: pool.api.get(PODS, namespace, name))
         if pool_pod is None:
-            raise _Answer(404, f"{place} is not there in {pool_id}")
+            raise _ErrorAnswer(404, f"{place} is not there in {pool_id}")
         node = pool_pod["spec"].get("nodeName", "")
         owner = next((one for one in self._owners() if one.has(node)), None)
         if owner is None:
-            raise _Answer(404, f"{place} is on node {node or '(none)'}, which this bridge does not serve")
+            raise _ErrorAnswer(404, f"{place} is on node {node or '(none)'}, which this bridge does not serve")
         if container not in container_names(pool_pod):
-            raise _Answer(404, f"{place} has no container {container[:64]}")
+            raise _ErrorAnswer(404, f"{place} has no container {container[:64]}")
         real_pod = await owner.real_pod(pool_id, pool_pod)
         if real_pod is None:
-            raise _Answer(404, f"{place} has no real pod on the node for which {node} stands")
+            raise _ErrorAnswer(404, f"{place} has no real pod on the node for which {node} stands")
         return owner, real_pod
 
     async def _stream(self, request: web.Request, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
@@ -220,7 +220,7 @@ def _name(request: web.Request, part: str) -> str:
     """Returns a part of the request's path. A name of dots alone would change the path of our request to a cluster."""
     name = request.match_info[part]
     if not is_object_name(name):
-        raise _Answer(400, f"{part}: {name[:64]!r}: expected a name of small letters, digits, '-' and '.'")
+        raise _ErrorAnswer(400, f"{part}: {name[:64]!r}: expected a name of small letters, digits, '-' and '.'")
     return name
 
 

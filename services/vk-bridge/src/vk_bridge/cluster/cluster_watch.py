@@ -8,15 +8,15 @@ import structlog
 
 from spillway import metrics
 from spillway.clusters.api import (
-    Alive,
     Change,
     ClusterApi,
     ClusterUnreachable,
-    Failed,
-    Listed,
+    FollowingFailed,
+    ListedObjects,
+    ObjectRemoved,
+    ObjectUpserted,
     Probe,
-    Removed,
-    Upserted,
+    StreamAlive,
 )
 from spillway.kubernetes.objects import Kind
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerCache
@@ -69,7 +69,7 @@ class ClusterWatch:
 
     def _hear(self, kind: Kind, change: Change) -> None:
         now = asyncio.get_running_loop().time()
-        if isinstance(change, Failed):
+        if isinstance(change, FollowingFailed):
             self._failing.add(kind)
             metrics.CLUSTER_UNREACHABLE.labels(change.error.reason).inc()
             log.warning(
@@ -79,7 +79,7 @@ class ClusterWatch:
         self._failing.discard(kind)
         self._heard_at[kind] = now
         self._touched(self._apply(kind, change, now), change)
-        if isinstance(change, Listed):
+        if isinstance(change, ListedObjects):
             self._listed_kinds.add(kind)
             if len(self._listed_kinds) == len(KINDS):
                 self.listed.set()
@@ -87,13 +87,13 @@ class ClusterWatch:
     def _apply(self, kind: Kind, change: Change, now: float) -> Iterable[str]:
         mirror, of_nodes = self._mirror, kind is WATCHED_NODES
         match change:
-            case Listed(objects):
+            case ListedObjects(objects):
                 return mirror.list_nodes(objects, now) if of_nodes else mirror.list_pods(objects, now)
-            case Upserted(found):
+            case ObjectUpserted(found):
                 return mirror.put_node(found, now) if of_nodes else mirror.put_pod(found, now)
-            case Removed(found):
+            case ObjectRemoved(found):
                 return {mirror.drop_node(found.metadata.name)} if of_nodes else mirror.drop_pod(found, now)
-            case Alive() if not of_nodes:
+            case StreamAlive() if not of_nodes:
                 mirror.idleness.forget_gone()
         return ()
 

@@ -13,9 +13,16 @@ from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict
 from spillway.lending_marks import POOL_UID, virtual_node_name
 from vk_bridge import metrics
 from vk_bridge.cluster.backoff_gate import BackoffGate
-from vk_bridge.cluster.node_reader import Answers, Reading
+from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED
-from vk_bridge.core.pod.delete_collections import DeleteCollection, Deletion, PoolDeletion, Sizes, of_owner, of_pool
+from vk_bridge.core.pod.delete_collections import (
+    CollectionBounds,
+    DeleteCollection,
+    Deletion,
+    PoolDeletion,
+    of_owner,
+    of_pool,
+)
 from vk_bridge.core.pod.steps import DeleteReal, LetGo, PodStep
 from vk_bridge.settings import VkBridgeSettings
 
@@ -34,13 +41,13 @@ class CollectionWriter:
         self._cluster = cluster
         self._api = api
         self._gate = gate
-        self._sizes = Sizes(settings.collection_least, settings.collection_most)
+        self._sizes = CollectionBounds(settings.collection_least, settings.collection_most)
         self._again_seconds = settings.resync_seconds
         self._forbidden_at: dict[str, float] = {}
         """The clock time at which a cluster last said that our account lacks the right, by cluster."""
 
     async def delete_real(
-        self, steps: Iterable[DeleteReal], reading: Reading, answers: Answers, carried_out: Told
+        self, steps: Iterable[DeleteReal], reading: NodeReading, answers: WriteAnswers, carried_out: Told
     ) -> dict[PodStep, str]:
         """Returns the outcomes of the deletions that were requested; the caller writes all others one by one."""
         namespaces = {uid: pod["metadata"]["namespace"] for uid, pod in reading.real_pods.items()}
@@ -48,14 +55,19 @@ class CollectionWriter:
         return await self._all(self._cluster, found, reading, answers, carried_out)
 
     async def delete_pool(
-        self, steps: Iterable[PoolDeletion], reading: Reading, answers: Answers, carried_out: Told
+        self, steps: Iterable[PoolDeletion], reading: NodeReading, answers: WriteAnswers, carried_out: Told
     ) -> dict[PodStep, str]:
         """Returns outcomes in the same way as delete_real."""
         found = of_pool(steps, reading.found.pool_listed, self._sizes, leaving=reading.is_recalled)
         return await self._all(reading.side.pool_id, found, reading, answers, carried_out)
 
     async def _all(
-        self, cluster: str, found: Iterable[DeleteCollection], reading: Reading, answers: Answers, carried_out: Told
+        self,
+        cluster: str,
+        found: Iterable[DeleteCollection],
+        reading: NodeReading,
+        answers: WriteAnswers,
+        carried_out: Told,
     ) -> dict[PodStep, str]:
         outcomes: dict[PodStep, str] = {}
         for many in found:
@@ -71,7 +83,7 @@ class CollectionWriter:
                     carried_out(step)
         return outcomes
 
-    async def _tried(self, cluster: str, many: DeleteCollection, reading: Reading, answers: Answers) -> str:
+    async def _tried(self, cluster: str, many: DeleteCollection, reading: NodeReading, answers: WriteAnswers) -> str:
         """Returns the outcome of all steps of a request.
 
         Empty: write them one by one, because one or all may be refused.
@@ -96,7 +108,7 @@ class CollectionWriter:
         self._note(many.steps, deleted, answers)
         return DONE
 
-    async def _ask_owner(self, many: DeleteCollection, reading: Reading) -> Manifests:
+    async def _ask_owner(self, many: DeleteCollection, reading: NodeReading) -> Manifests:
         uids = (reading.real_pods[step.uid]["metadata"]["labels"][POOL_UID] for step in _real(many.steps))
         return await self._gate.ask(
             lambda: self._api.delete_collection(
@@ -108,7 +120,7 @@ class CollectionWriter:
             )
         )
 
-    async def _ask_pool(self, many: DeleteCollection, reading: Reading) -> Manifests:
+    async def _ask_pool(self, many: DeleteCollection, reading: NodeReading) -> Manifests:
         pool = reading.pool
         assert pool is not None, "a pool pod was read, so there is a pool"
         return await pool.gate.ask(
@@ -122,7 +134,7 @@ class CollectionWriter:
         )
 
     @staticmethod
-    def _note(steps: Iterable[Deletion], deleted: Manifests, answers: Answers) -> None:
+    def _note(steps: Iterable[Deletion], deleted: Manifests, answers: WriteAnswers) -> None:
         """Notes the answers. A pod that was let go is gone.
 
         The state of a pod that was deleted with a grace is read again.

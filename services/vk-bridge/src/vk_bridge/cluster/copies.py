@@ -22,22 +22,22 @@ from spillway.lending_marks import COPY_VERSION, POOL
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.lendable import SERVICE, converted
-from vk_bridge.cluster.namespaces import Namespaces, is_copy
+from vk_bridge.cluster.namespaces import OwnerNamespaces, is_copy
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.conversion import (
     CONFIG_MAP,
     SECRET,
+    ConfigReference,
     CopyPlace,
     PoolSide,
-    Reference,
     bytes_told,
     content_bytes,
     copy_of,
     place_of,
 )
-from vk_bridge.core.pod.conversion import Refused as NotCopied
+from vk_bridge.core.pod.conversion import ConversionRefused as NotCopied
 from vk_bridge.core.pod.status import was_created
 from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.settings import VkBridgeSettings
@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingObject:
     """An object that a pod needs and that is not there.
 
     refused: it must not be there; else the pool does not have it.
@@ -59,7 +59,7 @@ class Missing:
     refused: bool = False
 
 
-class Tended(Enum):
+class CopiesState(Enum):
     """The result of comparing all copies: no copy of ours and no real pod, some, or a failed read or deletion."""
 
     NONE_LEFT = auto()
@@ -87,26 +87,26 @@ class Copies:
         self._gate = gate
         self._settings = settings
         self._mirror = mirror
-        self._namespaces = Namespaces(fleet, api, gate)
+        self._namespaces = OwnerNamespaces(fleet, api, gate)
         self._used_at: dict[CopyPlace | str, float] = {}
         """The clock time at which a copy, or a namespace, was last known to be needed."""
         self._bytes: dict[CopyPlace, int] | None = None
         """The size of each copy, as it is or is being written, in bytes; None: not listed yet."""
         self._listing = asyncio.Lock()
-        self._references = VersionCache[frozenset[Reference]]()
-        self._referred: dict[str, tuple[str, frozenset[Reference]]] = {}
+        self._references = VersionCache[frozenset[ConfigReference]]()
+        self._referred: dict[str, tuple[str, frozenset[ConfigReference]]] = {}
         """By node: its pool, and the references of its pods there."""
 
     # ── For a pod that is about to be created ───────────────────────────────────────────────────────────────────
 
     async def ensure(
-        self, pool: Pool, side: PoolSide, namespace: str, references: Iterable[Reference]
-    ) -> Missing | None:
+        self, pool: Pool, side: PoolSide, namespace: str, references: Iterable[ConfigReference]
+    ) -> MissingObject | None:
         """Creates the pod's namespace and copies of all that it refers to. Returns the first that cannot be there."""
         self._used_at[namespace] = _now()
         not_ours = await self._namespaces.ensure(namespace)
         if not_ours:
-            return Missing(not_ours, refused=True)
+            return MissingObject(not_ours, refused=True)
         for reference in references:
             trouble = await self._ensure_copy(pool, side, reference)
             if trouble is not None and (trouble.refused or not reference.optional):
@@ -117,13 +117,13 @@ class Copies:
         """Notes what the pods of a node refer to, as their pool says; nothing else is ever copied."""
         created = {pod["metadata"]["uid"]: pod for pod in pool_pods if was_created(pod)}
 
-        def references(uid: str) -> frozenset[Reference]:
+        def references(uid: str) -> frozenset[ConfigReference]:
             made = converted(created[uid], node, side)
             return frozenset(made.references) if not isinstance(made, NotCopied) else frozenset()
 
         # A pod's references never change.
         by_uid = self._references.look(node, dict.fromkeys(created, side.pool_id), references)
-        found = frozenset[Reference]().union(*by_uid.values())
+        found = frozenset[ConfigReference]().union(*by_uid.values())
         self._referred.pop(node, None)
         if found:
             self._referred[node] = side.pool_id, found
@@ -136,26 +136,26 @@ class Copies:
         """Notes that a namespace is missing although it existed a moment ago."""
         self._namespaces.doubt(namespace)
 
-    async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: Reference) -> Missing | None:
+    async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: ConfigReference) -> MissingObject | None:
         """Compares the copy with what the pool has now, and writes it where they differ."""
         copy = place_of(reference, side.pool_id)
         self._used_at[copy] = _now()
         kind = KINDS[reference.kind]
         found = await pool.gate.ask(lambda: pool.api.get(kind, reference.namespace, reference.name))
         if found is None:
-            return Missing(f'{reference.kind.lower()} "{reference.name}" not found')
+            return MissingObject(f'{reference.kind.lower()} "{reference.name}" not found')
         made = copy_of(found, reference.kind, side)
         if isinstance(made, NotCopied):
-            return Missing("; ".join(made.reasons), refused=True)
+            return MissingObject("; ".join(made.reasons), refused=True)
         there = await self._gate.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
         if there is not None and not is_copy(there, side.pool_id):
             whose = f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name}"
-            return Missing(f"{whose} is not ours, or another pool's", refused=True)
+            return MissingObject(f"{whose} is not ours, or another pool's", refused=True)
         if there is not None and _version_of(there) == _version_of(made):
             return None
         too_much = await self._make_room(copy, content_bytes(made))
         if too_much:
-            return Missing(f"{reference.kind} {reference.name}: {too_much}", refused=True)
+            return MissingObject(f"{reference.kind} {reference.name}: {too_much}", refused=True)
         if there is None:
             await self._apply(kind, made, ABSENT)
         else:
@@ -211,7 +211,7 @@ class Copies:
 
     # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
 
-    async def tend(self, pools: Callable[[str], Pool | None]) -> Tended:
+    async def tend(self, pools: Callable[[str], Pool | None]) -> CopiesState:
         """Compares all copies once with what pods refer to, and with the originals in their pool. Raises nothing."""
         used = self._used()
         slots = asyncio.Semaphore(self._settings.copies_at_once)
@@ -226,9 +226,9 @@ class Copies:
             log.warning(
                 "unused copies of ConfigMaps and Secrets are not removed yet", cluster=self._api.name, error=str(error)
             )
-            return Tended.FAILED
+            return CopiesState.FAILED
 
-    def _referred_to(self) -> set[tuple[str, Reference]]:
+    def _referred_to(self) -> set[tuple[str, ConfigReference]]:
         return {(pool, reference) for pool, references in self._referred.values() for reference in references}
 
     def _used(self) -> set[CopyPlace]:
@@ -242,7 +242,7 @@ class Copies:
         return used
 
     async def _bring_up_to_date(
-        self, pool: Pool, side: PoolSide, reference: Reference, slots: asyncio.Semaphore
+        self, pool: Pool, side: PoolSide, reference: ConfigReference, slots: asyncio.Semaphore
     ) -> None:
         """Updates one copy. If the pool has deleted the original, the copy stays as it was, as on any node."""
         async with slots:
@@ -268,7 +268,7 @@ class Copies:
                 name = f"{reference.kind} {reference.namespace}/{reference.name}"
                 note_failed(SERVICE, "copy", error, cluster=self._api.name, pool=side.pool_id, copy=name)
 
-    async def _remove_unused(self, kept: set[CopyPlace]) -> Tended:
+    async def _remove_unused(self, kept: set[CopyPlace]) -> CopiesState:
         namespaces, failed = await self._namespaces.ours(), False
         there: set[CopyPlace | str] = {*kept, *namespaces}
         filled = {copy.namespace for copy in kept}
@@ -291,8 +291,8 @@ class Copies:
                 del self._bytes[copy]
         self._used_at = {key: at for key, at in self._used_at.items() if key in there}
         if failed:
-            return Tended.FAILED
-        return Tended.SOME_LEFT if filled or any(self._mirror.real_pods()) else Tended.NONE_LEFT
+            return CopiesState.FAILED
+        return CopiesState.SOME_LEFT if filled or any(self._mirror.real_pods()) else CopiesState.NONE_LEFT
 
     def _is_unused(self, what: CopyPlace | str) -> bool:
         """Returns whether it is unused for good or long enough. If it was never seen in use, the time begins now."""

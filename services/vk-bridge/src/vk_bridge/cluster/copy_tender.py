@@ -7,9 +7,9 @@ from collections.abc import Callable
 import structlog
 
 from spillway.pauses import doubled_seconds
-from vk_bridge.cluster.copies import Copies, Tended
+from vk_bridge.cluster.copies import Copies, CopiesState
 from vk_bridge.cluster.pools import Pool
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.settings import VkBridgeSettings
 
 log = structlog.get_logger()
@@ -19,7 +19,12 @@ class CopyTender:
     """Tends the copies in one owner. swept: called once a list shows that the cluster holds nothing of pool pods."""
 
     def __init__(
-        self, cluster: str, copies: Copies, state: LogState, settings: VkBridgeSettings, swept: Callable[[], None]
+        self,
+        cluster: str,
+        copies: Copies,
+        state: LendingLogState,
+        settings: VkBridgeSettings,
+        swept: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._copies = copies
@@ -44,11 +49,11 @@ class CopyTender:
             await self._pause(failed)
             changes = self._state.lending_changes(self._cluster)
             tended = await self._copies.tend(pools)
-            if tended is Tended.NONE_LEFT and self._state.is_to_sweep(self._cluster):
+            if tended is CopiesState.NONE_LEFT and self._state.is_to_sweep(self._cluster):
                 self._state.note_swept(self._cluster, changes)
                 log.info("holds nothing more of pools' pods", cluster=self._cluster)
                 self._swept()
-            failed = failed + 1 if tended is Tended.FAILED and self._state.lends_nothing(self._cluster) else 0
+            failed = failed + 1 if tended is CopiesState.FAILED and self._state.lends_nothing(self._cluster) else 0
 
     async def _pause(self, failed: int) -> None:
         settings = self._settings

@@ -2,14 +2,14 @@
 
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.pod.conversion import Converted, PoolSide, Refused, convert
+from vk_bridge.core.pod.conversion import ConversionRefused, ConvertedPod, PoolSide, convert
 
 SERVICE = "vk-bridge"
 TEXT_CHARACTERS_MAX = 500
 """The most characters of an error in the reason that the pool reads."""
 
 
-def converted(pod: Manifest, node: str, side: PoolSide, *, traced: bool = True) -> Converted | Refused:
+def converted(pod: Manifest, node: str, side: PoolSide, *, traced: bool = True) -> ConvertedPod | ConversionRefused:
     """Converts as `convert` does. traced: whether an unexpected error is logged with its trace."""
     try:
         return convert(pod, node, side)
@@ -18,4 +18,4 @@ def converted(pod: Manifest, node: str, side: PoolSide, *, traced: bool = True) 
             raise
         uid = (pod.get("metadata") or {}).get("uid", "")
         note_failed(SERVICE, "pod", error, traced=traced, node=node, pool=side.pool_id, uid=uid)
-        return Refused((f"the pod cannot be read: {type(error).__name__}: {error}"[:TEXT_CHARACTERS_MAX],))
+        return ConversionRefused((f"the pod cannot be read: {type(error).__name__}: {error}"[:TEXT_CHARACTERS_MAX],))

@@ -27,7 +27,7 @@ IN_EVERY_NAMESPACE: Final = ("kube-root-ca.crt", "openshift-service-ca.crt", "is
 log = structlog.get_logger()
 
 
-class Namespaces:
+class OwnerNamespaces:
     """Tends the namespaces of one owner. Raises Conflict, Refused and ClusterUnreachable."""
 
     def __init__(self, fleet: str, api: ClusterApi, gate: BackoffGate) -> None:

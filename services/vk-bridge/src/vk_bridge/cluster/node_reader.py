@@ -29,9 +29,9 @@ from vk_bridge.core.node.virtual_node import (
     virtual_node,
 )
 from vk_bridge.core.pod.admitted_sizes import (
+    AdmittedSizes,
     Refusals,
     RefusedLately,
-    Sizes,
     is_refused_by_its_node,
     left_for_pool,
     room_beside,
@@ -39,7 +39,7 @@ from vk_bridge.core.pod.admitted_sizes import (
     sizes_held,
 )
 from vk_bridge.core.pod.conversion import PoolSide
-from vk_bridge.core.pod.delete_collections import Listed, listed_pod
+from vk_bridge.core.pod.delete_collections import ListedPod, listed_pod
 from vk_bridge.core.pod.parsing import (
     occupies,
     pool_of,
@@ -59,7 +59,7 @@ _POD = object_decoder(objects.PODS)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NodeAnswers:
     """The answers of the two clusters about one node; pods by uid, own_pods are all pods on the real node.
 
     owner_read, pool_read: whether that side could be read at all.
@@ -72,7 +72,7 @@ class Found:
     own_pods: Mapping[str, Manifest]
     owner_read: bool
     pool_read: bool
-    pool_listed: Mapping[str, Listed] = field(default_factory=dict)
+    pool_listed: Mapping[str, ListedPod] = field(default_factory=dict)
     pool_version: str = ""
 
     def versions(self) -> dict[str, str]:
@@ -83,7 +83,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Answers:
+class WriteAnswers:
     """The clusters' answers to writes: the objects as they are now, pods by uid.
 
     gone: uids of pool pods that were let go, and of a deleted virtual node. between: (uid, version) of objects that
@@ -123,7 +123,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class PodDeletion:
     """A real pod's deletion as this bridge has seen it: its grace period, and the clock time at which it is over.
 
     forced: how often the pod was deleted by force. again_at: the earliest clock time of the next forced deletion.
@@ -136,7 +136,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PodPair:
     """The result of comparing a real pod with its pool pod. news, behind: as in RealPod.
 
     held: the sizes of the pod; None for a pod of another pool. refused: its sizes, if the node did not admit it.
@@ -144,8 +144,8 @@ class Pair:
 
     news: bool
     behind: bool
-    held: Sizes | None
-    refused: Sizes | None = None
+    held: AdmittedSizes | None
+    refused: AdmittedSizes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class _RealPods:
     """The real pods of one node. held: the sizes of this pool's pods. due_at: when the next deadline ends."""
 
     pods: tuple[RealPod, ...]
-    held: tuple[Sizes, ...]
+    held: tuple[AdmittedSizes, ...]
     refused: RefusedLately
     due_at: float | None
 
@@ -162,7 +162,7 @@ class _RealPods:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NodeReading:
     """One reading of a node. observation: for the core; the rest are the manifests behind it, pods by uid.
 
     amounts: what the real node offers. due_at: when the next grace is over or a refusal is forgotten.
@@ -175,7 +175,7 @@ class Reading:
     pool: Pool | None
     side: PoolSide
     observation: Observation
-    found: Found
+    found: NodeAnswers
     real_pods: Mapping[str, Manifest]
     amounts: Mapping[str, int]
     virtual_spec: VirtualNodeSpec | None
@@ -215,7 +215,7 @@ class Reading:
         return self.observation.node is not None and self.observation.node.state == RECALLED
 
 
-class _Side:
+class _ClusterSide:
     """One of the two clusters, for one reading; after its first failure it is not asked again."""
 
     def __init__(self, api: ClusterApi | None, gate: BackoffGate | None) -> None:
@@ -256,13 +256,13 @@ class NodeReader:
         self._api = api
         self._gate = gate
         self._settings = settings
-        self._deleting: dict[str, dict[str, Ending]] = {}
-        self._compared = VersionCache[Pair]()
+        self._deleting: dict[str, dict[str, PodDeletion]] = {}
+        self._compared = VersionCache[PodPair]()
         self._refusals = Refusals(settings.refused_size_seconds)
         self._shown_at: dict[str, float] = {}
         """The clock time at which this bridge last wrote a node's virtual node, by node."""
 
-    async def read(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> Reading:
+    async def read(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> NodeReading:
         """Reads both nodes and all pods. pool_name: the loan's pool, or the declared one. Raises nothing.
 
         A pool of None is not in the fleet and has nothing. An empty pool_name is unknown, so that pool cannot be read.
@@ -278,7 +278,7 @@ class NodeReader:
 
     async def read_pods(
         self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, spec_of: VirtualNodeSpecOf
-    ) -> Reading:
+    ) -> NodeReading:
         """Reads only the pods and keeps the nodes of an earlier reading. The result is not fresh."""
         read_at, node = asyncio.get_running_loop().time(), nodes[0]
         here, there = self._sides(pool_name, pool)
@@ -287,7 +287,9 @@ class NodeReader:
         virtual_spec = spec_of(node) if node is not None else None
         return replace(self._reading(name, pool, side, found, virtual_spec, read_at), fresh=False, listed_at=read_at)
 
-    async def read_pods_again(self, reading: Reading, answers: Answers, spec_of: VirtualNodeSpecOf) -> Reading:
+    async def read_pods_again(
+        self, reading: NodeReading, answers: WriteAnswers, spec_of: VirtualNodeSpecOf
+    ) -> NodeReading:
         """Reads the pods, and takes the nodes from the answers to the writes since the last reading."""
         found, name = self.amended(reading, answers, spec_of).found, reading.name
         return await self.read_pods(name, reading.side.pool_id, reading.pool, (found.node, found.virtual), spec_of)
@@ -296,20 +298,22 @@ class NodeReader:
         settings, virtual = self._settings, virtual_node_name(self._cluster, name)
         return PoolSide(pool_name, virtual, settings.kubelet_address, settings.carried_prefixes)
 
-    def _sides(self, pool_name: str, pool: Pool | None) -> tuple[_Side, _Side]:
-        there = _Side(pool.api if pool else None, pool.gate if pool else None)
+    def _sides(self, pool_name: str, pool: Pool | None) -> tuple[_ClusterSide, _ClusterSide]:
+        there = _ClusterSide(pool.api if pool else None, pool.gate if pool else None)
         there.read = bool(pool_name)
-        return _Side(self._api, self._gate), there
+        return _ClusterSide(self._api, self._gate), there
 
-    async def _with_pods(self, name: str, side: PoolSide, here: _Side, there: _Side, nodes: Nodes) -> Found:
+    async def _with_pods(
+        self, name: str, side: PoolSide, here: _ClusterSide, there: _ClusterSide, nodes: Nodes
+    ) -> NodeAnswers:
         listed, version = await there.pods_on(side.virtual_node) if there.read else ([], "")
         pool_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in listed}
         own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in (await here.pods_on(name))[0]}
         places = {uid: listed_pod(one) for uid, one in pool_pods.items()}
         pool_pods |= await self._came_in_between(there, _real_ones(own_pods), pool_pods)
-        return Found(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
+        return NodeAnswers(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
 
-    def amended(self, reading: Reading, answers: Answers, spec_of: VirtualNodeSpecOf) -> Reading:
+    def amended(self, reading: NodeReading, answers: WriteAnswers, spec_of: VirtualNodeSpecOf) -> NodeReading:
         """Returns the reading with the answers to later writes in place of what was read. It is not fresh."""
         before, node = reading.found, answers.node or reading.node
         virtual = answers.virtual or before.virtual
@@ -332,10 +336,10 @@ class NodeReader:
         name: str,
         pool: Pool | None,
         side: PoolSide,
-        found: Found,
+        found: NodeAnswers,
         virtual_spec: VirtualNodeSpec | None,
         read_at: float,
-    ) -> Reading:
+    ) -> NodeReading:
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
         side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
         real_pods = _real_ones(found.own_pods)
@@ -372,7 +376,7 @@ class NodeReader:
         )
         paused = self._paused(found.pool_pods, found_real, free, read_at)
         due_at = found_real.due_at
-        return Reading(
+        return NodeReading(
             name, pool, side, observation, found, real_pods, amounts, virtual_spec, due_at=due_at, paused=paused
         )
 
@@ -390,7 +394,7 @@ class NodeReader:
         would_refuse = self._refusals.would_refuse
         return frozenset(uid for uid in waiting if would_refuse(pool_pods[uid], room, now, pause_seconds))
 
-    def left_behind(self, reading: Reading) -> Reading | None:
+    def left_behind(self, reading: NodeReading) -> NodeReading | None:
         """Returns the reading as if the node had never been lent, for a pool that the register does not name.
 
         Returns None if the register names this pool: then the loan is its own, and nothing is left behind there.
@@ -423,7 +427,7 @@ class NodeReader:
         return names_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds
 
     async def _came_in_between(
-        self, there: _Side, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]
+        self, there: _ClusterSide, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]
     ) -> dict[str, Manifest]:
         """Returns pool pods that the list lacks although their real pods exist: they may have come after the list."""
         found: dict[str, Manifest] = {}
@@ -446,7 +450,7 @@ class NodeReader:
         now: float,
     ) -> _RealPods:
         """Compares all real pods with their pool pods; a grace period begins when a deletion is first seen."""
-        before, seen = self._deleting.get(name, {}), dict[str, Ending]()
+        before, seen = self._deleting.get(name, {}), dict[str, PodDeletion]()
         shown = {uid: pool_pods.get(pod["metadata"]["labels"][POOL_UID]) for uid, pod in real_pods.items()}
         seen_from = f"{side.pool_id} {side.address}"
         versions = {uid: f"{_versions(pod, shown[uid])} {seen_from}" for uid, pod in real_pods.items()}
@@ -477,11 +481,11 @@ class NodeReader:
         return _RealPods(tuple(found), held, lately, min(due, default=None))
 
 
-def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
+def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> PodPair:
     held = sizes_held(pod, shown) if pool_of(pod) == side.pool_id else None
     if shown is None:
-        return Pair(news=False, behind=False, held=held)
-    return Pair(
+        return PodPair(news=False, behind=False, held=held)
+    return PodPair(
         news=mirrored_status(shown, pod, side.address) is not None,
         behind=is_behind(pod, shown, side.carried),
         held=held,
@@ -489,11 +493,11 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
     )
 
 
-def ending_of(pod: Manifest, before: Ending | None, now: float) -> Ending:
+def ending_of(pod: Manifest, before: PodDeletion | None, now: float) -> PodDeletion:
     """Returns a pod's Ending. As for a kubelet, a shortened grace begins again and never ends later than before."""
     grace = read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds"))
     if before is None:
-        return Ending(grace, now + grace)
+        return PodDeletion(grace, now + grace)
     if grace == before.grace_seconds:
         return before
     return replace(before, grace_seconds=grace, over_at=min(before.over_at, now + grace))

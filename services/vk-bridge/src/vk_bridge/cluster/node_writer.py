@@ -7,11 +7,10 @@ from spillway.clusters.api import NODES, AlreadyExists, ClusterApi
 from spillway.lending_marks import PREFIX, virtual_node_name
 from spillway.model import Generation
 from vk_bridge.cluster.backoff_gate import BackoffGate
-from vk_bridge.cluster.node_reader import Answers, Reading
+from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.marks import mark_patch
 from vk_bridge.core.node.steps import (
-    At,
     CloseVirtual,
     CreateVirtual,
     DeleteVirtual,
@@ -22,13 +21,14 @@ from vk_bridge.core.node.steps import (
     ShowVirtual,
     Step,
     WaitUntil,
+    WriteTarget,
 )
 from vk_bridge.core.node.virtual_node import TRANSIENT_TAINTS
 
 Subresource = Literal["", "status"]
 Change = tuple[dict[str, Any], Subresource]
-SayLoan = Callable[[Reading, Generation], None]
-SayLeftIn = Callable[[Reading, Generation, str], None]
+SayLoan = Callable[[NodeReading, Generation], None]
+SayLeftIn = Callable[[NodeReading, Generation, str], None]
 
 
 class NodeWriter:
@@ -52,7 +52,7 @@ class NodeWriter:
         self._say_returned = say_returned
         self._say_left = say_left
 
-    async def carry_out(self, step: Step, reading: Reading, answers: Answers) -> bool:
+    async def carry_out(self, step: Step, reading: NodeReading, answers: WriteAnswers) -> bool:
         """Carries out a step. Returns whether a cluster was written to; its answer goes to `answers`."""
         match step:
             case Mark():
@@ -79,7 +79,7 @@ class NodeWriter:
                 return False
         return True
 
-    async def _mark(self, mark: Mark, reading: Reading) -> Manifest:
+    async def _mark(self, mark: Mark, reading: NodeReading) -> Manifest:
         assert reading.node is not None
         change = mark_patch(reading.node, mark, self._fleet)
         at = mark.node
@@ -87,7 +87,7 @@ class NodeWriter:
             lambda: self._api.patch(NODES, "", reading.name, change, resource_version=at.resource_version, uid=at.uid)
         )
 
-    async def _create(self, reading: Reading) -> None:
+    async def _create(self, reading: NodeReading) -> None:
         pool = reading.pool
         assert pool is not None
         manifest = reading.virtual_manifest(is_open=False)
@@ -96,7 +96,7 @@ class NodeWriter:
         except AlreadyExists:
             return  # Another bridge was faster, or another object has the name. The next reading shows which.
 
-    async def _show(self, reading: Reading, at: At, answers: Answers, *, is_open: bool) -> Manifest:
+    async def _show(self, reading: NodeReading, at: WriteTarget, answers: WriteAnswers, *, is_open: bool) -> Manifest:
         """Opens or closes the virtual node, and returns it as it is afterwards.
 
         It is opened by its amounts first, and closed by its spec first. A reader in between finds it sufficiently
@@ -117,12 +117,12 @@ class NodeWriter:
         shown: Change = ({"status": status}, "status")
         first, then = (shown, whole) if is_open else (whole, shown)
         made = await self._patch_virtual(reading, *first, at)
-        half = At(at.uid, made["metadata"]["resourceVersion"])
+        half = WriteTarget(at.uid, made["metadata"]["resourceVersion"])
         answers.between.add((half.uid, half.resource_version))
         return await self._patch_virtual(reading, *then, half)
 
     async def _patch_virtual(
-        self, reading: Reading, change: dict[str, Any], subresource: Subresource, at: At
+        self, reading: NodeReading, change: dict[str, Any], subresource: Subresource, at: WriteTarget
     ) -> Manifest:
         pool = reading.pool
         assert pool is not None
@@ -133,7 +133,7 @@ class NodeWriter:
             )
         )
 
-    async def _delete(self, reading: Reading, at: At) -> Manifest:
+    async def _delete(self, reading: NodeReading, at: WriteTarget) -> Manifest:
         pool = reading.pool
         assert pool is not None
         name = virtual_node_name(self._cluster, reading.name)

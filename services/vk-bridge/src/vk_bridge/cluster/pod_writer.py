@@ -20,14 +20,14 @@ from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge import metrics
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.collection_writer import CollectionWriter
-from vk_bridge.cluster.copies import Copies, Missing, is_about_namespace
+from vk_bridge.cluster.copies import Copies, MissingObject, is_about_namespace
 from vk_bridge.cluster.lendable import SERVICE, converted
-from vk_bridge.cluster.node_reader import Answers, Reading
+from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED, WAITS
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.steps import NodeContext
-from vk_bridge.core.pod.conversion import Refused as NotLendable
+from vk_bridge.core.pod.conversion import ConversionRefused as NotLendable
 from vk_bridge.core.pod.status import failed_status, mirrored_status, updated_status, waiting_status
 from vk_bridge.core.pod.steps import (
     CreateReal,
@@ -74,7 +74,11 @@ class PodWriter:
         """Pods (by uid) and steps (by text) whose unexpected error was logged with its trace."""
 
     async def carry_out_all(
-        self, steps: Iterable[PodStep], reading: Reading, answers: Answers, carried_out: Callable[[PodStep], None]
+        self,
+        steps: Iterable[PodStep],
+        reading: NodeReading,
+        answers: WriteAnswers,
+        carried_out: Callable[[PodStep], None],
     ) -> tuple[bool, bool]:
         """Carries out the steps. Returns whether anything was written, and whether anything has to wait.
 
@@ -109,8 +113,8 @@ class PodWriter:
         self,
         steps: Iterable[PodStep],
         put_off: frozenset[PodStep],
-        reading: Reading,
-        answers: Answers,
+        reading: NodeReading,
+        answers: WriteAnswers,
         carried_out: Callable[[PodStep], None],
     ) -> dict[PodStep, str]:
         """Returns the outcomes of writes that were joined to collections.
@@ -124,7 +128,7 @@ class PodWriter:
         pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
         return settled | await self._collections.delete_pool(pool, reading, answers, carried_out)
 
-    def _put_off(self, steps: Iterable[PodStep], reading: Reading) -> frozenset[PodStep]:
+    def _put_off(self, steps: Iterable[PodStep], reading: NodeReading) -> frozenset[PodStep]:
         """Returns deletions to postpone: of pods that have not begun, after a first such round within the pause.
 
         Such pods hold nothing. A creator that writes the node's name into its pods creates further ones at once.
@@ -138,7 +142,7 @@ class PodWriter:
             self._sent_away_at[reading.name] = now
         return frozenset()
 
-    def decide_steps(self, reading: Reading, context: NodeContext) -> tuple[tuple[PodStep, ...], bool]:
+    def decide_steps(self, reading: NodeReading, context: NodeContext) -> tuple[tuple[PodStep, ...], bool]:
         """Decides the step of each pod of a node. Also returns whether this failed for a pod and has to be tried again.
 
         A pod for which it failed stays as it is.
@@ -161,7 +165,7 @@ class PodWriter:
                 steps.append(step)
         return tuple(steps), failed
 
-    async def _tried(self, step: PodStep, reading: Reading, answers: Answers) -> str:
+    async def _tried(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> str:
         """Carries out one step and returns its outcome. An error of one pod does not affect other pods."""
         try:
             return DONE if await self._carry_out(step, reading, answers) else WAITS
@@ -189,7 +193,7 @@ class PodWriter:
         self._told.add(pod)
         return True
 
-    async def _carry_out(self, step: PodStep, reading: Reading, answers: Answers) -> bool:
+    async def _carry_out(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> bool:
         """Returns whether the step was carried out; False: something else has to come first, so it is tried again."""
         match step:
             case CreateReal(uid):
@@ -212,7 +216,7 @@ class PodWriter:
                 answers.deleted(answers.real_pods, uid, answer)
         return True
 
-    async def _create(self, reading: Reading, pod: Manifest, answers: Answers) -> bool:
+    async def _create(self, reading: NodeReading, pod: Manifest, answers: WriteAnswers) -> bool:
         pool = _pool_of(reading)
         if pod["metadata"]["uid"] in reading.paused:
             await self._show(reading, pod, waiting_status(pod, REFUSED_BY_NODE, PAUSE_MESSAGE), answers)
@@ -242,7 +246,7 @@ class PodWriter:
         answers.real_pods[created["metadata"]["uid"]] = created
         return True
 
-    async def _update(self, reading: Reading, pod: Manifest, real: Manifest, answers: Answers) -> bool:
+    async def _update(self, reading: NodeReading, pod: Manifest, real: Manifest, answers: WriteAnswers) -> bool:
         """Updates a real pod. If the owner refuses, the pool pod shows the reason, and the update is tried again."""
         metadata, change = real["metadata"], update_patch(real, pod, reading.side.carried)
         version, uid = metadata["resourceVersion"], metadata["uid"]
@@ -259,7 +263,9 @@ class PodWriter:
         await self._show(reading, pod, updated_status(pod), answers)
         return True
 
-    async def _refuse(self, reading: Reading, pod: Manifest, reason: str, message: str, answers: Answers) -> bool:
+    async def _refuse(
+        self, reading: NodeReading, pod: Manifest, reason: str, message: str, answers: WriteAnswers
+    ) -> bool:
         """Fails the pool pod.
 
         Its controller creates another at once, so on one node only one pod fails within the pause.
@@ -272,13 +278,17 @@ class PodWriter:
         await self._show(reading, pod, failed_status(pod, reason, message), answers)
         return True
 
-    async def _wait_for(self, reading: Reading, pod: Manifest, missing: Missing, answers: Answers) -> bool:
+    async def _wait_for(
+        self, reading: NodeReading, pod: Manifest, missing: MissingObject, answers: WriteAnswers
+    ) -> bool:
         if missing.refused:
             return await self._refuse(reading, pod, NOT_LENDABLE, missing.what, answers)
         await self._show(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what), answers)
         return False
 
-    async def _show(self, reading: Reading, pod: Manifest, status: Mapping[str, Any] | None, answers: Answers) -> None:
+    async def _show(
+        self, reading: NodeReading, pod: Manifest, status: Mapping[str, Any] | None, answers: WriteAnswers
+    ) -> None:
         """Writes the whole status of a pool pod; None: the pod already shows it."""
         if status is None:
             return
@@ -297,7 +307,7 @@ class PodWriter:
             )
         )
 
-    async def _delete_pool(self, reading: Reading, uid: str, grace_seconds: int) -> Manifest:
+    async def _delete_pool(self, reading: NodeReading, uid: str, grace_seconds: int) -> Manifest:
         pool = _pool_of(reading)
         return await self._delete(pool.api, pool.gate, reading.pool_pods[uid], grace_seconds)
 
@@ -307,6 +317,6 @@ class PodWriter:
         return await gate.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
 
 
-def _pool_of(reading: Reading) -> Pool:
+def _pool_of(reading: NodeReading) -> Pool:
     assert reading.pool is not None, "a pool pod was read, so there is a pool"
     return reading.pool

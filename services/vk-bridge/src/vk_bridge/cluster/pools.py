@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from spillway.clusters.api import Change, ClusterApi, Failed, Listed, Removed, Upserted
+from spillway.clusters.api import Change, ClusterApi, FollowingFailed, ListedObjects, ObjectRemoved, ObjectUpserted
 from spillway.events import ClusterJoined
 from spillway.kubernetes.objects import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
@@ -16,7 +16,7 @@ from spillway.running.cluster_turns import way_to
 from spillway.running.isolation import Failures
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.lendable import SERVICE
-from vk_bridge.core.pod.budgets import BUDGETS, Budgets
+from vk_bridge.core.pod.budgets import BUDGETS, DisruptionBudgets
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WatchedNode
 from vk_bridge.settings import VkBridgeSettings
 
@@ -52,7 +52,7 @@ class Pool:
     api: ClusterApi
     gate: BackoffGate
     virtual_nodes: dict[str, WatchedNode] = field(default_factory=dict)
-    budgets: Budgets = field(default_factory=Budgets)
+    budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
 
     def of_owner(self, cluster: str) -> list[WatchedNode]:
         return [node for node in self.virtual_nodes.values() if node.metadata.labels.get(LENT_CLUSTER) == cluster]
@@ -131,13 +131,13 @@ class Pools:
             for change in batch:
                 self._note_failure(pool, change)
                 match change:
-                    case Listed(objects):
+                    case ListedObjects(objects):
                         pool.virtual_nodes = {node.metadata.name: node for node in objects}
                         self._touch(pool.name, "", change, False)
-                    case Upserted(node):
+                    case ObjectUpserted(node):
                         pool.virtual_nodes[node.metadata.name] = node
                         self._touch(pool.name, node.metadata.name, change, False)
-                    case Removed(node):
+                    case ObjectRemoved(node):
                         pool.virtual_nodes.pop(node.metadata.name, None)
                         self._touch(pool.name, node.metadata.name, change, False)
 
@@ -146,9 +146,9 @@ class Pools:
             for change in batch:
                 self._note_failure(pool, change)
                 match change:
-                    case Listed():
+                    case ListedObjects():
                         self._touch(pool.name, "", change, True)
-                    case Upserted(pod) | Removed(pod) if pod.spec.node_name:
+                    case ObjectUpserted(pod) | ObjectRemoved(pod) if pod.spec.node_name:
                         self._touch(pool.name, pod.spec.node_name, change, True)
 
     async def _follow_budgets(self, pool: Pool) -> None:
@@ -160,14 +160,14 @@ class Pools:
             for change in batch:
                 self._note_failure(pool, change)
                 match change:
-                    case Listed(objects):
+                    case ListedObjects(objects):
                         pool.budgets.listed(objects)
-                    case Upserted(budget):
+                    case ObjectUpserted(budget):
                         pool.budgets.upserted(budget)
-                    case Removed(budget):
+                    case ObjectRemoved(budget):
                         pool.budgets.removed(budget)
 
     @staticmethod
     def _note_failure(pool: Pool, change: Change) -> None:
-        if isinstance(change, Failed):
+        if isinstance(change, FollowingFailed):
             log.warning("a pool cannot be followed", cluster=pool.name, error=str(change.error))

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spillway.clusters.api import Change, Removed, Upserted
+from spillway.clusters.api import Change, ObjectRemoved, ObjectUpserted
 from vk_bridge.cluster.listing import Part
-from vk_bridge.cluster.node_reader import Found, Reading
+from vk_bridge.cluster.node_reader import NodeAnswers, NodeReading
 from vk_bridge.cluster.pools import BoundPod, Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.selection.owner_cache import WatchedPod
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RestingNode:
     """A node at rest: the node and its virtual node as they were last read.
 
     pool: the pool from which the virtual node was read; None: it was not in the fleet.
@@ -39,21 +39,21 @@ class ReadCache:
     def __init__(self) -> None:
         self._seen: dict[str, set[tuple[str, str]]] = {}
         self._told: dict[str, list[Change]] = {}
-        self._rested: dict[str, Known] = {}
+        self._rested: dict[str, RestingNode] = {}
 
-    def begin(self, node: str) -> Known | None:
+    def begin(self, node: str) -> RestingNode | None:
         """Begins work on a node. Returns what was known of it until now."""
         self._seen[node], self._told[node] = set(), []
         return self._rested.pop(node, None)
 
-    def note(self, reading: Reading) -> None:
+    def note(self, reading: NodeReading) -> None:
         self.note_versions(reading.name, reading.found.versions().items())
 
     def note_versions(self, node: str, versions: Iterable[tuple[str, str]]) -> None:
         """Notes versions as seen. versions: (uid, version) of objects that this bridge itself has just written."""
         self._seen[node].update(versions)
 
-    def end(self, node: str, rested: Reading | None) -> list[Change]:
+    def end(self, node: str, rested: NodeReading | None) -> list[Change]:
         """Ends work on a node. Returns the changes since `begin` that are news.
 
         rested: the reading, if nothing is left to do.
@@ -62,7 +62,7 @@ class ReadCache:
         if rested is not None and rested.both_read:
             found = rested.found
             uids = frozenset(found.versions())
-            self._rested[node] = Known(rested.pool, found.node, found.virtual, uids, _parts(found), seen)
+            self._rested[node] = RestingNode(rested.pool, found.node, found.virtual, uids, _parts(found), seen)
         return [change for change in told if self.is_news(node, change)]
 
     def forget(self, node: str) -> None:
@@ -88,14 +88,14 @@ class ReadCache:
         if known is None:
             return True
         match change:
-            case Upserted(found):
+            case ObjectUpserted(found):
                 return (found.metadata.uid, found.metadata.resource_version) not in known.seen
-            case Removed(found):
+            case ObjectRemoved(found):
                 return found.metadata.uid in known.uids
         return True
 
 
-def _parts(found: Found) -> dict[Part, frozenset[str]]:
+def _parts(found: NodeAnswers) -> dict[Part, frozenset[str]]:
     nodes = {"node": found.node, "virtual": found.virtual}
     alone = {part: frozenset({one["metadata"]["uid"]} if one is not None else ()) for part, one in nodes.items()}
     return {"own_pods": frozenset(found.own_pods), "pool_pods": frozenset(found.pool_pods), **alone}  # type: ignore[dict-item]
@@ -103,4 +103,4 @@ def _parts(found: Found) -> dict[Part, frozenset[str]]:
 
 def is_of_pod(change: Change) -> bool:
     """Returns whether the change is about one pod only."""
-    return isinstance(change, Upserted | Removed) and isinstance(change.object, WatchedPod | BoundPod)
+    return isinstance(change, ObjectUpserted | ObjectRemoved) and isinstance(change.object, WatchedPod | BoundPod)

@@ -14,7 +14,7 @@ from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
 from spillway.running.isolation import ends_the_process, note_failed
 from vk_bridge.cluster.lendable import SERVICE
-from vk_bridge.cluster.node_reader import Answers, NodeReader, Reading
+from vk_bridge.cluster.node_reader import NodeReader, NodeReading, WriteAnswers
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool
@@ -99,7 +99,7 @@ class StaleVirtualNodes:
         if reading is None or _is_clear(reading):
             self._say_cleared(node, pool.name)
             return False
-        answers, observation = Answers(), reading.observation
+        answers, observation = WriteAnswers(), reading.observation
         step = next_step(observation, NOT_WANTED, observation.read_at, self._settings.in_flight_seconds)
         written = step is not None and await self._writer.carry_out(step, reading, answers)
         if written:
@@ -112,7 +112,7 @@ class StaleVirtualNodes:
         return written or written_pods
 
 
-def _is_clear(reading: Reading) -> bool:
+def _is_clear(reading: NodeReading) -> bool:
     observation = reading.observation
     ours = observation.virtual is not None and observation.virtual.ours
     return not (ours or observation.real_pods or any(pod.is_left for pod in observation.pool_pods))

@@ -38,7 +38,7 @@ from spillway.scopes import FLEET_SCOPE, cluster_scope
 Loan = NodeLent | NodeReturned
 
 
-class LogState:
+class LendingLogState:
     """The state of the log, for readers. Only apply, forget and note_swept change it.
 
     loans: the last record of each node's loan, by cluster and node.

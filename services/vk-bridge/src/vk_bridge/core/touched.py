@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from spillway.addresses import BRAKES, CLUSTERS, LENDING, LENDING_RULES, RECALLS
 from spillway.events import Event
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedWork:
     """The work that a record concerns.
 
     owner: the cluster that the record is about, "" for all.
@@ -27,7 +27,7 @@ class Touched:
     left: str = ""
 
 
-def apply_record(state: LogState, topic: str, key: str, event: Event | None) -> Touched:
+def apply_record(state: LendingLogState, topic: str, key: str, event: Event | None) -> TouchedWork:
     """Applies a record to the state and returns what it concerns. topic: its name without version.
 
     event: None for a tombstone.
@@ -37,15 +37,15 @@ def apply_record(state: LogState, topic: str, key: str, event: Event | None) -> 
     owner = state.apply(event) if event is not None else state.forget(topic, key)
     match topic:
         case LENDING.name:
-            return Touched(owner, node if steps_on != state.steps_on(named, node) else "", owners=True)
+            return TouchedWork(owner, node if steps_on != state.steps_on(named, node) else "", owners=True)
         case RECALLS.name:
-            return Touched(owner, node, recalled=True)
+            return TouchedWork(owner, node, recalled=True)
         case LENDING_RULES.name:
-            return Touched(owner, all_nodes=True, owners=True)
+            return TouchedWork(owner, all_nodes=True, owners=True)
         case BRAKES.name:
-            return Touched("", all_nodes=True)
+            return TouchedWork("", all_nodes=True)
         case CLUSTERS.name:
             left = "" if key in state.clusters else key
             # Nodes that were lent to the cluster come back, whoever owns them.
-            return Touched("" if left else owner, all_nodes=bool(left), owners=True, left=left)
-    return Touched(owner)
+            return TouchedWork("" if left else owner, all_nodes=bool(left), owners=True, left=left)
+    return TouchedWork(owner)

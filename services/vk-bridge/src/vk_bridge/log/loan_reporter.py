@@ -13,10 +13,10 @@ from spillway.kubernetes.objects import object_decoder
 from spillway.lending_marks import CHECKING, LENT, RECALLED, virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
-from vk_bridge.cluster.node_reader import Reading
+from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.version_cache import VersionCache
-from vk_bridge.core.log_state import LogState
-from vk_bridge.core.node.history import History, Terms, worth_saying
+from vk_bridge.core.log_state import LendingLogState
+from vk_bridge.core.node.history import LoanHistory, LoanTerms, worth_saying
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.waiting_for import waiting_for
 from vk_bridge.core.pod.lent_pod import lent_pod, told_pods
@@ -35,7 +35,7 @@ class LoanReporter:
     def __init__(
         self,
         cluster: str,
-        state: LogState,
+        state: LendingLogState,
         desired_loans: DesiredLoans,
         records: Records,
         next_generation: Callable[[], Generation],
@@ -47,7 +47,7 @@ class LoanReporter:
         self._records = records
         self._next_generation = next_generation
         self._wall_ms = wall_ms
-        self._history = History()
+        self._history = LoanHistory()
         self._requests = VersionCache[Amounts]()
         self._measured_at: float | None = None
         self._counted: dict[str, Generation] = {}
@@ -81,10 +81,10 @@ class LoanReporter:
 
     # ── What is seen ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def see(self, reading: Reading) -> None:
+    def see(self, reading: NodeReading) -> None:
         self._history.see(reading.name, reading.observation, self._wall_ms())
 
-    def evicted(self, reading: Reading, uid: str) -> None:
+    def evicted(self, reading: NodeReading, uid: str) -> None:
         """Notes that a pool pod, or its real pod, was told to go.
 
         A pod that was already going or had ended loses nothing.
@@ -95,13 +95,13 @@ class LoanReporter:
         requests = _requests(reading.real_by_pool_uid.get(uid, pod))
         self._history.evicted(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
 
-    def forced(self, reading: Reading, uid: str) -> None:
+    def forced(self, reading: NodeReading, uid: str) -> None:
         """Notes that a real pod has outlived its grace."""
         self._history.forced(reading.name, uid)
 
     # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def say_lent(self, reading: Reading, loan: Generation) -> None:
+    def say_lent(self, reading: NodeReading, loan: Generation) -> None:
         waiting = self._records.waiting(reading.name)
         if isinstance(waiting, NodeLent) and waiting.loan == loan:
             return
@@ -123,7 +123,7 @@ class LoanReporter:
         """
         return self._left_in(node) if log_away else self._state.left_in(self._cluster, node)
 
-    def say_left(self, reading: Reading, loan: Generation, pool: str) -> None:
+    def say_left(self, reading: NodeReading, loan: Generation, pool: str) -> None:
         """Publishes that a virtual node may remain in this pool.
 
         loan: the loan it was created for; the log may not know it.
@@ -132,12 +132,12 @@ class LoanReporter:
         said = self._last_said(name)
         if said is None:
             terms = replace(self._terms(reading, loan), pool=pool)
-            said = History().returned(terms, number, loan, at_ms=0)
+            said = LoanHistory().returned(terms, number, loan, at_ms=0)
         if pool not in said.left_in:
             left_in = tuple(sorted({*said.left_in, pool}))
             self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in))
 
-    def say_returned(self, reading: Reading, loan: Generation) -> None:
+    def say_returned(self, reading: NodeReading, loan: Generation) -> None:
         waiting = self._records.waiting(reading.name)
         if isinstance(waiting, NodeReturned) and waiting.loan == loan:
             return
@@ -147,7 +147,7 @@ class LoanReporter:
         left_in = sorted({*self._left_in(reading.name), *given_up} - {""})
         self._records.say(replace(record, left_in=tuple(left_in)))
 
-    def say_what_changed(self, reading: Reading) -> None:
+    def say_what_changed(self, reading: NodeReading) -> None:
         """Publishes the loan's new state, if the log has the loan and its record differs."""
         said = self._records.waiting(reading.name) or self._state.lent(self._cluster, reading.name)
         if not isinstance(said, NodeLent):
@@ -166,7 +166,7 @@ class LoanReporter:
                 self._counted[record.node] = record.loan
                 self._count(record)
 
-    def _record(self, reading: Reading) -> NodeLent | None:
+    def _record(self, reading: NodeReading) -> NodeLent | None:
         """Returns the NodeLent of this reading. What could not be read keeps its last published value."""
         node = reading.observation.node
         said = self._state.lent(self._cluster, reading.name)
@@ -184,7 +184,7 @@ class LoanReporter:
         left_in = tuple(pool for pool in self._left_in(reading.name) if pool != terms.pool)
         return replace(record, left_in=left_in) if record is not None else None
 
-    def _pods(self, reading: Reading) -> tuple[LentPod, ...]:
+    def _pods(self, reading: NodeReading) -> tuple[LentPod, ...]:
         """Returns the pods that are not over.
 
         Each has what its real pod holds of the node; nothing if there is none yet.
@@ -203,15 +203,15 @@ class LoanReporter:
     def _last_said(self, node: str) -> NodeLent | NodeReturned | None:
         return self._records.waiting(node) or self._state.loans.get(self._cluster, {}).get(node)
 
-    def _terms(self, reading: Reading, loan: Generation) -> Terms:
+    def _terms(self, reading: NodeReading, loan: Generation) -> LoanTerms:
         """Returns the terms as the loan began; for a loan that the log does not have, as the lending rule says now."""
         said = self._state.lent(self._cluster, reading.name)
         if said is not None and said.loan == loan:
-            return Terms(self._cluster, reading.name, said.pool, said.virtual_node, said.rule, said.supply_class)
+            return LoanTerms(self._cluster, reading.name, said.pool, said.virtual_node, said.rule, said.supply_class)
         labels = reading.node["metadata"].get("labels") or {} if reading.node is not None else {}
         rule = self._desired_loans.rule(labels)
         virtual = virtual_node_name(self._cluster, reading.name)
-        return Terms(self._cluster, reading.name, reading.side.pool_id, virtual, rule.name, rule.supply_class)
+        return LoanTerms(self._cluster, reading.name, reading.side.pool_id, virtual, rule.name, rule.supply_class)
 
     # ── What is counted ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +254,7 @@ class LoanReporter:
         )  # fmt: skip
 
 
-def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
+def _lent_pod(reading: NodeReading, pod: Manifest, requests: Amounts) -> LentPod:
     return lent_pod(pod, requests, reading.pool.budgets.of(pod) if reading.pool is not None else ())
 
 

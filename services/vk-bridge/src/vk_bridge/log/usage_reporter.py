@@ -8,7 +8,7 @@ import structlog
 from spillway.clusters.api import ClusterApi, ClusterUnreachable
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
-from vk_bridge.core.node.usage import Usage, measured
+from vk_bridge.core.node.usage import ClusterUsage, measured
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.settings import VkBridgeSettings
@@ -37,7 +37,7 @@ class UsageReporter:
         self._mirror = mirror
         self._desired_loans = desired_loans
         self._wall_ms = wall_ms
-        self._usage = Usage(quiet_ms_max=round(settings.usage_seconds * (LOOKS_MISSED_MAX + 1) * 1000))
+        self._usage = ClusterUsage(quiet_ms_max=round(settings.usage_seconds * (LOOKS_MISSED_MAX + 1) * 1000))
 
     def note(self, node: str) -> None:
         """Takes the current use of a node, after an event of the node or of one of its pods."""

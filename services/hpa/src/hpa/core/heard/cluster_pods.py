@@ -17,15 +17,15 @@ from hpa.core.kubernetes.pods import (
     READY,
     RUNNING,
     Amounts,
-    Container,
-    Pod,
+    CountedPod,
+    PodContainer,
     PodKey,
     Readiness,
     Sample,
     readiness_due_ms,
 )
-from hpa.core.kubernetes.totals import Counted, MetricRule, counted
-from hpa.core.rules import Rules
+from hpa.core.kubernetes.totals import MetricRule, PodTotals, counted
+from hpa.core.rules import HpaRules
 from spillway.events_scaling import PodRequests, PodsObserved
 
 SUCCEEDED: Final = "Succeeded"
@@ -49,14 +49,14 @@ NEVER: Final = 2**62
 """An instant after all others, in milliseconds."""
 
 
-class Share(Struct, frozen=True, gc=False):
+class ClusterShare(Struct, frozen=True, gc=False):
     """The share of one cluster in a metric, until time alone changes it at until_ms (NEVER: it does not).
 
     samples, used_milli, oldest_ms: over all samples that are not too old, also of pods that do not count.
     initialized_ms: when the next pod's cpu begins to count; NEVER: none does, or the metric is not cpu.
     """
 
-    counted: Counted
+    counted: PodTotals
     samples: int
     used_milli: int
     oldest_ms: int
@@ -78,7 +78,7 @@ class ClusterPods(Struct, frozen=True, gc=False):
     """
 
     cluster: str
-    pods: Mapping[PodKey, Pod]
+    pods: Mapping[PodKey, CountedPod]
     epoch: int
     sequence: int
     observed_ms: int
@@ -99,7 +99,7 @@ class ClusterPods(Struct, frozen=True, gc=False):
         return replace(self, observed_ms=self.observed_ms + self.ahead_ms - ahead_ms, ahead_ms=ahead_ms)
 
 
-def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
+def is_lost(cluster: ClusterPods, now_ms: int, rules: HpaRules) -> bool:
     """Returns whether samples came and then no record for too long.
 
     A cluster without samples is never lost by silence.
@@ -111,12 +111,12 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
     """Returns the pods of a record. Repeated values, such as names of containers, are shared."""
     kinds = [_kind(requests) for requests in event.requests]
     cluster, namespace = intern(event.cluster), intern(event.namespace)
-    pods: dict[PodKey, Pod] = {}
+    pods: dict[PodKey, CountedPod] = {}
     sampled, standing = False, 0
     for one in event.pods:
         known = 0 <= one.requests < len(kinds)
         containers, init_containers, pod_requests = kinds[one.requests] if known else NO_REQUESTS
-        pods[PodKey(cluster, namespace, one.name)] = Pod(  # Positional, because keywords are slower.
+        pods[PodKey(cluster, namespace, one.name)] = CountedPod(  # Positional, because keywords are slower.
             intern(one.phase),
             one.deleting,
             one.started_ms or None,
@@ -133,7 +133,7 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
         standing += not one.deleting and one.phase not in ENDED
     left_out = min(max(event.left_out, 0), LEFT_OUT_MAX)
     if left_out:
-        alike = replace(next(reversed(pods.values()), Pod()), **LEFT_OUT)
+        alike = replace(next(reversed(pods.values()), CountedPod()), **LEFT_OUT)
         unseen = intern(left_out_of(cluster))
         pods |= {PodKey(unseen, namespace, str(number)): alike for number in range(left_out)}
     return ClusterPods(
@@ -154,7 +154,7 @@ def left_out_of(cluster: str) -> str:
     return f"{cluster}, left out"
 
 
-Kind = tuple[tuple[Container, ...], tuple[Container, ...], Mapping[str, int] | None]
+Kind = tuple[tuple[PodContainer, ...], tuple[PodContainer, ...], Mapping[str, int] | None]
 NO_REQUESTS: Final[Kind] = ((), (), None)
 
 
@@ -168,15 +168,15 @@ def _kind(requests: PodRequests) -> Kind:
 
 
 @lru_cache(maxsize=KINDS_KEPT)
-def _container(name: str, requests: Amounts, restartable: bool) -> Container:
-    return Container(name, {intern(resource): milli for resource, milli in requests}, restartable)
+def _container(name: str, requests: Amounts, restartable: bool) -> PodContainer:
+    return PodContainer(name, {intern(resource): milli for resource, milli in requests}, restartable)
 
 
 def _amounts(amounts: Amounts) -> Amounts:
     return tuple([(intern(resource), milli) for resource, milli in amounts])
 
 
-def usage_of(pod: Pod, resource: str, container: str) -> Sample | None:
+def usage_of(pod: CountedPod, resource: str, container: str) -> Sample | None:
     """Returns the usage of a resource by a pod, or by one container.
 
     None when a container that counts has no sample.
@@ -194,7 +194,7 @@ def usage_of(pod: Pod, resource: str, container: str) -> Sample | None:
     return Sample(total, pod.sampled_ms, pod.window_ms) if found else None
 
 
-def share_of(cluster: ClusterPods, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
+def share_of(cluster: ClusterPods, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
     """Returns the share at now_ms. It stays the same until its until_ms."""
     samples: dict[PodKey, Sample] = {}
     used_milli, oldest_ms, since_ms = 0, NEVER, now_ms - rules.sample_age_max_ms
@@ -208,7 +208,7 @@ def share_of(cluster: ClusterPods, rule: MetricRule, rules: Rules, now_ms: int) 
     readiness = Readiness(rules.settings.cpu_initialization_ms, rules.settings.initial_readiness_delay_ms)
     initialized_ms = readiness_due_ms(cluster.pods, readiness, now_ms) if rule.resource == CPU else None
     lost_ms = cluster.observed_ms + rules.pods_age_max_ms + 1 if cluster.sampled and not lost else NEVER
-    return Share(
+    return ClusterShare(
         counted=counted(cluster.pods, {} if lost else samples, rule, readiness, now_ms),
         samples=len(samples),
         used_milli=used_milli,

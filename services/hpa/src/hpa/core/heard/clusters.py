@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hpa.core.heard.cluster_pods import NEVER, ClusterPods, Share, left_out_of, share_of
-from hpa.core.kubernetes.pods import Pod, PodKey, PodsSeen
-from hpa.core.kubernetes.totals import NO_TOTALS, Counted, MetricRule, Totals
-from hpa.core.rules import Rules
+from hpa.core.heard.cluster_pods import NEVER, ClusterPods, ClusterShare, left_out_of, share_of
+from hpa.core.kubernetes.pods import CountedPod, PodKey, PodsSeen
+from hpa.core.kubernetes.totals import NO_TOTALS, MetricRule, PodTotals, Totals
+from hpa.core.rules import HpaRules
 
-NO_SHARE: Final = Share(Counted(NO_TOTALS, 0), 0, 0, NEVER, (), NEVER, NEVER)
+NO_SHARE: Final = ClusterShare(PodTotals(NO_TOTALS, 0), 0, 0, NEVER, (), NEVER, NEVER)
 NOWHERE: Final[frozenset[str]] = frozenset()
 
 
@@ -28,7 +28,7 @@ class KeptTotals:
     """
 
     heard: set[str] = field(default_factory=set)
-    shares: dict[str, Share] = field(default_factory=dict)
+    shares: dict[str, ClusterShare] = field(default_factory=dict)
     totals: Totals = NO_TOTALS
     pods: int = 0
     samples: int = 0
@@ -40,7 +40,7 @@ class KeptTotals:
     passed: bool = False
     said: set[str] = field(default_factory=set)
 
-    def read(self, clusters: Mapping[str, ClusterPods], rule: MetricRule, rules: Rules, now_ms: int) -> Share:
+    def read(self, clusters: Mapping[str, ClusterPods], rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
         """Returns the share of all clusters together at now_ms."""
         for name in self.heard if self.since_ms <= now_ms < self.until_ms else {*clusters, *self.shares}:
             cluster = clusters.get(name)
@@ -51,7 +51,7 @@ class KeptTotals:
         self.since_ms = now_ms
         return self._together(clusters)
 
-    def _put(self, name: str, share: Share | None) -> None:
+    def _put(self, name: str, share: ClusterShare | None) -> None:
         """Replaces a cluster's share. None: the cluster has no pods any more."""
         old, new = self.shares.pop(name, NO_SHARE), NO_SHARE if share is None else share
         self.totals = self.totals.changed(new.counted.totals, old.counted.totals)
@@ -66,7 +66,7 @@ class KeptTotals:
             if share.troubles or share.counted.failure is not None:
                 self.said.add(name)
 
-    def _is_first(self, share: Share) -> bool:
+    def _is_first(self, share: ClusterShare) -> bool:
         """Returns whether the share has any of the minima."""
         return (
             NEVER > share.oldest_ms == self.oldest_ms
@@ -74,7 +74,7 @@ class KeptTotals:
             or NEVER > share.until_ms == self.until_ms
         )
 
-    def _count_first(self, share: Share) -> None:
+    def _count_first(self, share: ClusterShare) -> None:
         self.oldest_ms = min(self.oldest_ms, share.oldest_ms)
         self.initialized_ms = min(self.initialized_ms, share.initialized_ms)
         self.until_ms = min(self.until_ms, share.until_ms)
@@ -86,12 +86,12 @@ class KeptTotals:
         self.until_ms = min([share.until_ms for share in shares], default=NEVER)
         self.passed = False
 
-    def _together(self, clusters: Iterable[str]) -> Share:
+    def _together(self, clusters: Iterable[str]) -> ClusterShare:
         """Returns the sum of the shares. The first failure is that of the first cluster in their order."""
         shares = [self.shares[name] for name in clusters if name in self.said] if self.said else []
         failures = [share.counted.failure for share in shares if share.counted.failure is not None]
-        return Share(
-            counted=Counted(self.totals, self.pods, failures[0] if failures else None),
+        return ClusterShare(
+            counted=PodTotals(self.totals, self.pods, failures[0] if failures else None),
             samples=self.samples,
             used_milli=self.used_milli,
             oldest_ms=self.oldest_ms,
@@ -102,7 +102,7 @@ class KeptTotals:
 
 
 @dataclass(slots=True)
-class Clusters:
+class WorkloadClusters:
     """The pods of a workload in all clusters.
 
     standing: pods that have not ended and are not being deleted.
@@ -119,7 +119,7 @@ class Clusters:
     left_out: frozenset[str] = NOWHERE
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
 
-    def copy(self) -> "Clusters":
+    def copy(self) -> "WorkloadClusters":
         """Returns clusters that change apart from these. Their totals are summed anew when they are asked for."""
         return replace(self, by_name=dict(self.by_name), sampled_ms=dict(self.sampled_ms), kept={})
 
@@ -142,54 +142,54 @@ class Clusters:
         for kept in self.kept.values():
             kept.heard.add(name)
 
-    def together(self, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
+    def together(self, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
         """Returns the share of all clusters in a metric."""
         kept = self.kept.get(rule)
         if kept is None:
             kept = self.kept[rule] = KeptTotals()
         return kept.read(self.by_name, rule, rules, now_ms)
 
-    def lost(self, now_ms: int, rules: Rules) -> frozenset[str]:
+    def lost(self, now_ms: int, rules: HpaRules) -> frozenset[str]:
         """Returns the clusters that sent samples, and then no record for too long."""
         before = now_ms - rules.pods_age_max_ms
         if self.first_ms >= before:
             return NOWHERE
         return frozenset(name for name, at_ms in self.sampled_ms.items() if at_ms < before)
 
-    def next_lost_ms(self, now_ms: int, rules: Rules) -> int | None:
+    def next_lost_ms(self, now_ms: int, rules: HpaRules) -> int | None:
         """Returns when the next cluster will be lost; None: no cluster will."""
         since, first_ms = now_ms - rules.pods_age_max_ms, self.first_ms
         if first_ms < since:
             first_ms = min([at_ms for at_ms in self.sampled_ms.values() if at_ms >= since], default=NEVER)
         return None if first_ms == NEVER else first_ms + rules.pods_age_max_ms + 1
 
-    def lost_at(self, at_ms: int, rules: Rules) -> str:
+    def lost_at(self, at_ms: int, rules: HpaRules) -> str:
         """Returns the cluster that will be lost at that instant."""
         told_ms = at_ms - rules.pods_age_max_ms - 1
         return min(name for name, sampled_ms in self.sampled_ms.items() if sampled_ms == told_ms)
 
-    def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
+    def seen(self, now_ms: int, rules: HpaRules) -> PodsSeen:
         """Returns all pods. Pods that records had no room for count as pods of a lost cluster."""
         return PodsSeen(AllPods(self.by_name), self.lost(now_ms, rules) | self.left_out)
 
 
-class AllPods(Mapping[PodKey, Pod]):
+class AllPods(Mapping[PodKey, CountedPod]):
     """The pods of several clusters. They are merged only when they are looked at, which few decisions do."""
 
     __slots__ = ("_clusters", "_merged")
 
     def __init__(self, clusters: Mapping[str, ClusterPods]) -> None:
         self._clusters = clusters
-        self._merged: dict[PodKey, Pod] | None = None
+        self._merged: dict[PodKey, CountedPod] | None = None
 
-    def _pods(self) -> dict[PodKey, Pod]:
+    def _pods(self) -> dict[PodKey, CountedPod]:
         if self._merged is None:
             self._merged = {}
             for cluster in self._clusters.values():
                 self._merged.update(cluster.pods)
         return self._merged
 
-    def __getitem__(self, key: PodKey) -> Pod:
+    def __getitem__(self, key: PodKey) -> CountedPod:
         return self._pods()[key]
 
     def __iter__(self) -> Iterator[PodKey]:
@@ -198,5 +198,5 @@ class AllPods(Mapping[PodKey, Pod]):
     def __len__(self) -> int:
         return len(self._pods())
 
-    def values(self) -> ValuesView[Pod]:
+    def values(self) -> ValuesView[CountedPod]:
         return self._pods().values()

@@ -18,7 +18,7 @@ FORGETTING: Final = (LOAD.name, BACKLOG.name)
 _MEASURED: Final = (LoadObserved, BacklogObserved)
 
 
-class Heard(Struct, frozen=True):
+class HeardRecord(Struct, frozen=True):
     """One record. event: None for a tombstone; trace: the headers of its trace."""
 
     topic: str
@@ -42,7 +42,7 @@ class Heard(Struct, frozen=True):
         return event.at_ms if isinstance(event, _MEASURED) else 0
 
 
-def in_order(heard: Sequence[Heard]) -> list[Heard]:
+def in_order(heard: Sequence[HeardRecord]) -> list[HeardRecord]:
     """Returns the records by their times, but the pods of one cluster in their order in the log.
 
     A tombstone of pods has no time, and it must come after the records before it.

@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.heard.cluster_pods import cluster_pods
-from hpa.core.heard.clusters import Clusters
-from hpa.core.heard.heard import Heard
+from hpa.core.heard.clusters import WorkloadClusters
+from hpa.core.heard.heard import HeardRecord
 from hpa.core.kubernetes.pods import PodKey
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 from spillway.addresses import PODS, WORKLOADS
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
@@ -43,7 +43,7 @@ BacklogKey = tuple[str, str]
 """Group, topic."""
 
 
-class Declared(Struct, frozen=True, gc=False):
+class DeclaredWorkload(Struct, frozen=True, gc=False):
     """A workload as the planner declared it. scaled: our last decision that is in its replicas."""
 
     kind: str
@@ -52,11 +52,11 @@ class Declared(Struct, frozen=True, gc=False):
     deleting: bool
 
 
-def declared_of(event: WorkloadDeclared) -> Declared:
-    return Declared(event.kind, event.replicas, event.scale_generation or NO_GENERATION, event.deleting)
+def declared_of(event: WorkloadDeclared) -> DeclaredWorkload:
+    return DeclaredWorkload(event.kind, event.replicas, event.scale_generation or NO_GENERATION, event.deleting)
 
 
-class Load(Struct, frozen=True, gc=False):
+class MetricSeries(Struct, frozen=True, gc=False):
     """A series of a metric.
 
     value_milli: its newest value.
@@ -87,8 +87,8 @@ class Backlog(Struct, frozen=True, gc=False):
     committed: the committed offsets of the poll before.
     oldest_ms: for each row, when its oldest unread record was written; 0: not known, or no such record.
     endless_ms: the first report since which the end of some partition is unknown; 0: all are known.
-    failures, counted_ms: as for Load; reports without an end count, too.
-    offset: as for Load.
+    failures, counted_ms: as for MetricSeries; reports without an end count, too.
+    offset: as for MetricSeries.
     """
 
     rows: tuple[tuple[str, int, int, int], ...] = ()
@@ -105,12 +105,12 @@ class Backlog(Struct, frozen=True, gc=False):
     offset: int = -1
 
 
-Reported = TypeVar("Reported", Load, Backlog)
+Reported = TypeVar("Reported", MetricSeries, Backlog)
 Key = TypeVar("Key", LoadKey, BacklogKey)
 
 
 @dataclass(slots=True)
-class Inputs:
+class WorkloadInputs:
     """The inputs of one workload. A caller that removes series must replace or clear the dict `loads`.
 
     declared: None while the planner knows no workload of that name.
@@ -119,14 +119,14 @@ class Inputs:
     ahead_ms: how far the clock was ahead in each cluster when it was last heard.
     """
 
-    declared: Declared | None = None
-    clusters: Clusters = field(default_factory=Clusters)
-    loads: dict[LoadKey, Load] = field(default_factory=dict)
+    declared: DeclaredWorkload | None = None
+    clusters: WorkloadClusters = field(default_factory=WorkloadClusters)
+    loads: dict[LoadKey, MetricSeries] = field(default_factory=dict)
     backlogs: dict[BacklogKey, Backlog] = field(default_factory=dict)
     loads_from_ms: dict[LoadName, int] = field(default_factory=dict)
     backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
     ahead_ms: dict[str, int] = field(default_factory=dict)
-    _summed: dict[LoadKey, Load] | None = field(default=None, init=False, compare=False, repr=False)
+    _summed: dict[LoadKey, MetricSeries] | None = field(default=None, init=False, compare=False, repr=False)
     """The loads whose bytes of texts are kept. The bytes of another dict are summed when they are asked for."""
     _texts_bytes: int = field(default=0, init=False, compare=False, repr=False)
 
@@ -137,9 +137,9 @@ class Inputs:
             self._summed, self._texts_bytes = self.loads, texts_size(self.loads.items())
         return self._texts_bytes
 
-    def copy(self) -> "Inputs":
+    def copy(self) -> "WorkloadInputs":
         """Returns inputs that change apart from these."""
-        return Inputs(
+        return WorkloadInputs(
             self.declared,
             self.clusters.copy(),
             dict(self.loads),
@@ -149,7 +149,7 @@ class Inputs:
             dict(self.ahead_ms),
         )
 
-    def take(self, heard: Heard, rules: Rules, polling_ms: int, ahead_ms: int | None) -> bool:
+    def take(self, heard: HeardRecord, rules: HpaRules, polling_ms: int, ahead_ms: int | None) -> bool:
         """Applies any input record. polling_ms: as for take_load; ahead_ms: as for take_pods."""
         event = heard.event
         if isinstance(event, PodsObserved):
@@ -167,7 +167,7 @@ class Inputs:
             return self.forget_pods(heard.key.rpartition("/")[2])
         return False
 
-    def take_declared(self, declared: Declared | None) -> bool:
+    def take_declared(self, declared: DeclaredWorkload | None) -> bool:
         changed, self.declared = declared != self.declared, declared
         return changed
 
@@ -192,7 +192,7 @@ class Inputs:
             if cluster is not None and cluster.ahead_ms != ahead:
                 self.clusters.put(name, cluster.ahead(ahead))
 
-    def ahead_of(self, at_ms: int, rules: Rules) -> dict[str, int]:
+    def ahead_of(self, at_ms: int, rules: HpaRules) -> dict[str, int]:
         """Returns how far clocks are ahead, for clusters whose time is too far after that instant to be believed."""
         told = ((name, one.observed_ms + one.ahead_ms - at_ms) for name, one in self.clusters.by_name.items())
         return {name: ahead for name, ahead in told if ahead > rules.future_max_ms}
@@ -203,7 +203,7 @@ class Inputs:
         self.clusters.put(cluster, None)
         return known
 
-    def take_load(self, event: LoadObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
+    def take_load(self, event: LoadObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
         """Applies a report of a value.
 
         A negative value counts as none. A report beyond the bounds of one workload is dropped.
@@ -215,7 +215,7 @@ class Inputs:
         if known is None and len(self.loads) >= rules.series_max:
             return False
         before_bytes = 0 if known is None else texts_size([(key, known)])
-        known = known or Load()
+        known = known or MetricSeries()
         if event.at_ms < self.loads_from_ms.get(name_of(key), 0):
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
@@ -224,7 +224,7 @@ class Inputs:
         if trouble:
             new = _failed(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
         else:
-            new = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=_source(event))
+            new = MetricSeries(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=_source(event))
         after_bytes = texts_size([(key, new)])
         all_bytes = self.texts_bytes - before_bytes + after_bytes
         if after_bytes > before_bytes and all_bytes > TEXTS_MAX:
@@ -232,7 +232,7 @@ class Inputs:
         self._texts_bytes = all_bytes
         return _put(self.loads, key, known, replace(new, offset=offset))
 
-    def take_backlog(self, event: BacklogObserved, offset: int, rules: Rules, polling_ms: int = 0) -> bool:
+    def take_backlog(self, event: BacklogObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
         """Applies a report of a backlog. polling_ms: as for take_load."""
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
@@ -254,7 +254,7 @@ class Inputs:
             return ""
         return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
-    def forget_old(self, now_ms: int, rules: Rules) -> None:
+    def forget_old(self, now_ms: int, rules: HpaRules) -> None:
         """Forgets series that stopped long ago, once half of series_max are kept.
 
         A policy that needs one finds it unknown.
@@ -277,7 +277,7 @@ class Inputs:
 
 
 def is_known(
-    known: Load | Backlog, event: LoadObserved | BacklogObserved, offset: int, trouble: str, rules: Rules
+    known: MetricSeries | Backlog, event: LoadObserved | BacklogObserved, offset: int, trouble: str, rules: HpaRules
 ) -> bool:
     """Returns whether a report is not newer, or comes from a source that cannot see what another source reports.
 
@@ -306,7 +306,7 @@ def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_
     return replace(told, failures=failures, counted_ms=counted_ms)
 
 
-def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
+def failures_with(known: MetricSeries | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
     """Returns (failures, last counted report) after a report without a value. As in KEDA, each poll counts once."""
     if known.failures and (at_ms == known.counted_ms or at_ms < known.counted_ms + FAILURES_APART * polling_ms):
         return known.failures, known.counted_ms
@@ -343,7 +343,7 @@ def row_size(topic: str) -> int:
     return PARTITION_BYTES + len(topic.encode())
 
 
-def texts_size(loads: Iterable[tuple[LoadKey, Load]]) -> int:
+def texts_size(loads: Iterable[tuple[LoadKey, MetricSeries]]) -> int:
     """Returns the bytes of the names, sources and troubles of these loads."""
     return sum(len(text.encode()) for key, load in loads for text in (*key, load.source, load.trouble))
 
@@ -353,7 +353,7 @@ def _source(event: LoadObserved | BacklogObserved) -> str:
     return cut_bytes(event.source, SOURCE_MAX)
 
 
-def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]:
+def pod_loads(inputs: WorkloadInputs, metric: str) -> Iterator[tuple[PodKey, MetricSeries, str]]:
     """Yields the values of a metric of pods. The caller fills in the namespace."""
     for (name, _, _, cluster, pod), load in inputs.loads.items():
         if name == metric and pod:

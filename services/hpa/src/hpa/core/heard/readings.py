@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from hpa.core.cron import InvalidCron
 from hpa.core.heard.cluster_pods import NEVER
-from hpa.core.heard.inputs import Inputs, Load, pod_loads
+from hpa.core.heard.inputs import MetricSeries, WorkloadInputs, pod_loads
 from hpa.core.keda.cron_trigger import CronTrigger, activity
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of
 from hpa.core.kubernetes.pods import PodKey, Sample
 from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS, Metric
-from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, TotalsReading, Unavailable, rule_of
+from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, TotalsReading, UnavailableMetric, rule_of
 from hpa.core.manifests.scaled_object import NamedTrigger, PrometheusTrigger
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 
 KAFKA: Final = "kafka"
 CRON: Final = "cron"
@@ -24,7 +24,7 @@ TROUBLES_TOLD: Final = 5
 """The most different troubles of a metric's pods in one message. Each pod may have another one."""
 
 
-class Moment(Struct, frozen=True):
+class ReadingMoment(Struct, frozen=True):
     """The time and place of a reading.
 
     namespace: the workload's namespace.
@@ -34,10 +34,10 @@ class Moment(Struct, frozen=True):
     namespace: str
     since_ms: int
     now_ms: int
-    rules: Rules
+    rules: HpaRules
 
 
-class Read(Struct, frozen=True, gc=False):
+class MetricReading(Struct, frozen=True, gc=False):
     """The reading of a metric, with its details.
 
     source: the source of the metric, or the kind of the trigger.
@@ -62,7 +62,7 @@ class Read(Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-def read_metric(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
+def read_metric(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
     """Returns the reading of an autoscaler's metric, as Kubernetes' APIs would answer."""
     if metric.source == PODS:
         samples, old = {}, []
@@ -79,7 +79,7 @@ def read_metric(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
     return _read_resource(metric, inputs, moment)
 
 
-def _read_resource(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
+def _read_resource(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
     rule = rule_of(metric, pod_level_resources=moment.rules.settings.pod_level_resources)
     found = inputs.clusters.together(rule, moment.rules, moment.now_ms)
     trouble = "; ".join(found.troubles)
@@ -87,15 +87,17 @@ def _read_resource(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
         return _without_samples(metric.source, trouble, moment)
     reading = TotalsReading(found.counted, found.initialized_ms if found.initialized_ms != NEVER else None)
     due_ms = found.oldest_ms + moment.rules.sample_age_max_ms + 1
-    return Read(reading, metric.source, found.used_milli, found.oldest_ms, due_ms=due_ms, trouble=trouble)
+    return MetricReading(reading, metric.source, found.used_milli, found.oldest_ms, due_ms=due_ms, trouble=trouble)
 
 
-def _without_samples(source: str, trouble: str, moment: Moment) -> Read:
+def _without_samples(source: str, trouble: str, moment: ReadingMoment) -> MetricReading:
     why = trouble or "no pod has a sample"
-    return Read(Unavailable(why), source, failing_ms=moment.now_ms, trouble=why)
+    return MetricReading(UnavailableMetric(why), source, failing_ms=moment.now_ms, trouble=why)
 
 
-def _of_samples(source: str, samples: dict[PodKey, Sample], troubles: Sequence[str], moment: Moment) -> Read:
+def _of_samples(
+    source: str, samples: dict[PodKey, Sample], troubles: Sequence[str], moment: ReadingMoment
+) -> MetricReading:
     told = list(dict.fromkeys(troubles))
     more = (f"{len(told) - TROUBLES_TOLD} more",) if len(told) > TROUBLES_TOLD else ()
     trouble = "; ".join((*told[:TROUBLES_TOLD], *more))
@@ -104,10 +106,12 @@ def _of_samples(source: str, samples: dict[PodKey, Sample], troubles: Sequence[s
     oldest = min(sample.at_ms for sample in samples.values())
     due = oldest + moment.rules.sample_age_max_ms + 1
     total = sum(sample.value_milli for sample in samples.values())
-    return Read(PodReading(samples), source, total, oldest, due_ms=due, trouble=trouble)
+    return MetricReading(PodReading(samples), source, total, oldest, due_ms=due, trouble=trouble)
 
 
-def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment: Moment) -> Read:
+def read_series(
+    metric: str, of_object: str, source: str, inputs: WorkloadInputs, moment: ReadingMoment
+) -> MetricReading:
     """Returns the reading of all series of a metric.
 
     A stopped series makes it unknown; much later, the others count alone.
@@ -123,13 +127,13 @@ def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment
     return _of_loads(source, going_on or found, moment)
 
 
-def read_one(metric: str, series: str, source: str, inputs: Inputs, moment: Moment) -> Read:
+def read_one(metric: str, series: str, source: str, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
     """Returns the reading of one series of a metric."""
     load = inputs.loads.get((metric, "", series, "", ""))
     return _of_loads(source, [("", load)] if load is not None else [], moment)
 
 
-def _of_loads(source: str, found: Iterable[tuple[str, Load]], moment: Moment) -> Read:
+def _of_loads(source: str, found: Iterable[tuple[str, MetricSeries]], moment: ReadingMoment) -> MetricReading:
     found = list(found)
     age_max = moment.rules.load_age_max_ms
     if not found:
@@ -142,29 +146,31 @@ def _of_loads(source: str, found: Iterable[tuple[str, Load]], moment: Moment) ->
         why = load.trouble or "its last value is too old"
         why = f"series {series}: {why}" if series else why
         failures = max(load.failures for _, _, load in bad)
-        return _failed(Read(Unavailable(why), source, oldest_ms=oldest, failing_ms=since, trouble=why), failures)
+        return _failed(
+            MetricReading(UnavailableMetric(why), source, oldest_ms=oldest, failing_ms=since, trouble=why), failures
+        )
     values = tuple(load.value_milli for _, load in found)
-    return Read(SeriesReading(values), source, sum(values), oldest, due_ms=oldest + age_max + 1)
+    return MetricReading(SeriesReading(values), source, sum(values), oldest, due_ms=oldest + age_max + 1)
 
 
-def _failed(read: Read, failures: int) -> Read:
+def _failed(read: MetricReading, failures: int) -> MetricReading:
     return replace(read, failures=failures, detail=f"failures in a row: {failures}" if failures else "")
 
 
-def _never(source: str, moment: Moment) -> Read:
+def _never(source: str, moment: ReadingMoment) -> MetricReading:
     """Returns the reading of a metric that nobody has reported since the policy was declared."""
     why = "nobody has reported it"
-    return Read(Unavailable(why), source, failing_ms=moment.since_ms, trouble=why)
+    return MetricReading(UnavailableMetric(why), source, failing_ms=moment.since_ms, trouble=why)
 
 
-def _failing_ms(load: Load, age_max_ms: int, moment: Moment) -> int:
+def _failing_ms(load: MetricSeries, age_max_ms: int, moment: ReadingMoment) -> int:
     """Returns since when a series has no value; 0 when it has one."""
     if load.failing_ms:
         return load.failing_ms
     return load.at_ms + age_max_ms if moment.now_ms > load.at_ms + age_max_ms else 0
 
 
-def read_trigger(named: NamedTrigger, inputs: Inputs, moment: Moment) -> Read:
+def read_trigger(named: NamedTrigger, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
     """Returns the reading of a ScaledObject's trigger, as its scaler would answer."""
     trigger = named.source
     if isinstance(trigger, KafkaTrigger):
@@ -174,7 +180,7 @@ def read_trigger(named: NamedTrigger, inputs: Inputs, moment: Moment) -> Read:
     return _read_prometheus(trigger, named.metric, inputs, moment)
 
 
-def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
+def read_kafka(trigger: KafkaTrigger, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
     """Returns the lag.
 
     It is unknown while the end of one of its partitions is unknown; KEDA would count that lag as none.
@@ -187,7 +193,7 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
     if backlog.failing_ms or too_old:
         why = backlog.trouble or "the last backlog is too old"
         since = backlog.failing_ms or backlog.at_ms + age_max
-        read = Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=since, trouble=why)
+        read = MetricReading(UnavailableMetric(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=since, trouble=why)
         return _failed(read, backlog.failures)
     chosen = [
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
@@ -197,7 +203,9 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
     endless = [f"{row.topic}/{row.partition}" for row in chosen if row.latest is None]
     if endless:
         why = f"{len(endless)} partitions whose end is not known, the first is {endless[0]}"
-        read = Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why)
+        read = MetricReading(
+            UnavailableMetric(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why
+        )
         return _failed(read, backlog.failures)
     compared = backlog.committed if trigger.exclude_persistent else ()
     lag = lag_of(chosen, trigger, {(topic, partition): place for topic, partition, place in compared})
@@ -205,20 +213,24 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
     milli = lag.metric_milli
     due = backlog.at_ms + age_max + 1
     reading = SeriesReading((milli,))
-    return Read(reading, KAFKA, milli, backlog.at_ms, due_ms=due, active=lag.active, detail=detail)
+    return MetricReading(reading, KAFKA, milli, backlog.at_ms, due_ms=due, active=lag.active, detail=detail)
 
 
-def _read_cron(trigger: CronTrigger, moment: Moment) -> Read:
+def _read_cron(trigger: CronTrigger, moment: ReadingMoment) -> MetricReading:
     try:
         found = activity(trigger, moment.now_ms // 1000)
     except InvalidCron as error:
-        return Read(Unavailable(str(error)), CRON, failing_ms=moment.since_ms, failures=1, trouble=str(error))
+        return MetricReading(
+            UnavailableMetric(str(error)), CRON, failing_ms=moment.since_ms, failures=1, trouble=str(error)
+        )
     reading = SeriesReading((found.metric_milli,))
     due, at = found.due_s * 1000, moment.now_ms
-    return Read(reading, CRON, found.metric_milli, at, due_ms=due, active=found.active)
+    return MetricReading(reading, CRON, found.metric_milli, at, due_ms=due, active=found.active)
 
 
-def _read_prometheus(trigger: PrometheusTrigger, metric: str, inputs: Inputs, moment: Moment) -> Read:
+def _read_prometheus(
+    trigger: PrometheusTrigger, metric: str, inputs: WorkloadInputs, moment: ReadingMoment
+) -> MetricReading:
     read = read_series(metric, "", PROMETHEUS, inputs, moment)
     active = read.value_milli is not None and read.value_milli > trigger.activation_milli
     return replace(read, active=active)

@@ -43,7 +43,7 @@ class Activation(Struct, frozen=True):
         return written is not None and BOOLEANS.get(written, True)
 
 
-class Polled(Struct, frozen=True):
+class PolledTriggers(Struct, frozen=True):
     """The result of polling the triggers.
 
     active, failed: whether any trigger is active, or failed.
@@ -60,7 +60,7 @@ class Polled(Struct, frozen=True):
     autoscaler: tuple[bool, str] | None = None
 
 
-class Outcome(Struct, frozen=True):
+class PollOutcome(Struct, frozen=True):
     """The result of one poll.
 
     replicas: the size to scale to; None: no change.
@@ -79,10 +79,10 @@ READY: Final = (TRUE, "ScaledObjectReady")
 AUTOSCALER_ACTIVE: Final = "autoscaler_active"
 
 
-def executed(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
+def executed(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOutcome:
     """Returns the outcome of one poll."""
     if PAUSED_REPLICAS in wanted.annotations or wanted.says(PAUSED):
-        return Outcome(None, False, {"paused": (TRUE, "ScaledObjectPaused"), "ready": READY})
+        return PollOutcome(None, False, {"paused": (TRUE, "ScaledObjectPaused"), "ready": READY})
     if polled.active or wanted.says(FORCE_ACTIVATION):
         outcome = _active(wanted, polled)
     else:
@@ -90,45 +90,47 @@ def executed(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
     if polled.autoscaler is None:
         return outcome
     conditions = {**outcome.conditions, AUTOSCALER_ACTIVE: autoscaler_active(*polled.autoscaler)}
-    return Outcome(outcome.replicas, outcome.renewed, conditions, outcome.due_ms)
+    return PollOutcome(outcome.replicas, outcome.renewed, conditions, outcome.due_ms)
 
 
-def _active(wanted: Activation, polled: Polled) -> Outcome:
+def _active(wanted: Activation, polled: PolledTriggers) -> PollOutcome:
     conditions = {"ready": READY, "active": (TRUE, "ScalerActive")}
     from_idle = wanted.idle_replicas is not None and polled.replicas < wanted.min_replicas
     if from_idle or polled.replicas == 0:
         if wanted.says(PAUSED_SCALE_OUT):
-            return Outcome(None, False, conditions)
-        return Outcome(max(wanted.min_replicas, 1), True, conditions)
+            return PollOutcome(None, False, conditions)
+        return PollOutcome(max(wanted.min_replicas, 1), True, conditions)
     if polled.failed:
-        return Outcome(None, False, conditions | {"ready": (UNKNOWN, "PartialTriggerError")})
-    return Outcome(None, True, conditions)
+        return PollOutcome(None, False, conditions | {"ready": (UNKNOWN, "PartialTriggerError")})
+    return PollOutcome(None, True, conditions)
 
 
-def _inactive(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
+def _inactive(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOutcome:
     conditions = {"ready": READY, "active": (FALSE, "ScalerNotActive")}
     if polled.failed and wanted.fallback_replicas is None:
-        return Outcome(None, False, conditions | {"ready": (FALSE, "TriggerError")})
+        return PollOutcome(None, False, conditions | {"ready": (FALSE, "TriggerError")})
     if polled.failed and wanted.fallback_replicas:
-        return Outcome(None, False, conditions)
+        return PollOutcome(None, False, conditions)
     above_idle = wanted.idle_replicas is not None and polled.replicas > wanted.idle_replicas
     if above_idle or (polled.replicas > 0 and wanted.min_replicas == 0):
         return _to_idle(wanted, polled, now_ms, conditions)
     if polled.replicas < wanted.min_replicas and wanted.idle_replicas is None:
-        return Outcome(wanted.min_replicas, False, conditions)
-    return Outcome(None, False, conditions)
+        return PollOutcome(wanted.min_replicas, False, conditions)
+    return PollOutcome(None, False, conditions)
 
 
-def _to_idle(wanted: Activation, polled: Polled, now_ms: int, conditions: dict[str, tuple[str, str]]) -> Outcome:
+def _to_idle(
+    wanted: Activation, polled: PolledTriggers, now_ms: int, conditions: dict[str, tuple[str, str]]
+) -> PollOutcome:
     if wanted.says(PAUSED_SCALE_IN):
-        return Outcome(None, False, conditions)
+        return PollOutcome(None, False, conditions)
     if polled.last_active_ms is None:
         over_ms = polled.created_ms + wanted.initial_cooldown_ms
     else:
         over_ms = polled.last_active_ms + (COOLDOWN_MS if wanted.cooldown_ms is None else wanted.cooldown_ms)
     if now_ms <= over_ms:
-        return Outcome(None, False, conditions | {"active": (FALSE, "ScalerCooldown")}, over_ms + 1)
-    return Outcome(wanted.idle_replicas or 0, False, conditions)
+        return PollOutcome(None, False, conditions | {"active": (FALSE, "ScalerCooldown")}, over_ms + 1)
+    return PollOutcome(wanted.idle_replicas or 0, False, conditions)
 
 
 def autoscaler_active(active: bool, reason: str) -> tuple[str, str]:

@@ -55,14 +55,14 @@ Value = float | int | bool | None | list[Any]
 Environment = Mapping[str, Value]
 
 
-class Node(Struct, frozen=True):
+class ExpressionNode(Struct, frozen=True):
     """A part of an expression. kind: the type that its value certainly has; ANY when that depends on values."""
 
     kind: str
     value: Callable[[Environment], Value]
 
 
-def parse_expression(text: str, names: Sequence[str]) -> Node:
+def parse_expression(text: str, names: Sequence[str]) -> ExpressionNode:
     """Returns the expression over these names, which are doubles or nil. Raises InvalidExpression."""
     if len(text) > LENGTH_MAX:
         raise InvalidExpression(f"expression of {len(text)} characters: expected at most {LENGTH_MAX}")
@@ -94,7 +94,7 @@ class _Parser:
         self._at = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> ExpressionNode:
         node = self._sequence()
         if self._at < len(self._tokens):
             raise InvalidExpression(f"expected an end, not {self._tokens[self._at]!r}")
@@ -110,7 +110,7 @@ class _Parser:
         self._at += 1
         return token
 
-    def _sequence(self) -> Node:
+    def _sequence(self) -> ExpressionNode:
         if self._peek() != "let":
             return self._expression(0)
         self._take()
@@ -122,9 +122,9 @@ class _Parser:
         self._take(";")
         self._kinds[name] = value.kind
         body = self._sequence()
-        return Node(body.kind, lambda env: body.value({**env, name: value.value(env)}))
+        return ExpressionNode(body.kind, lambda env: body.value({**env, name: value.value(env)}))
 
-    def _expression(self, precedence: int) -> Node:
+    def _expression(self, precedence: int) -> ExpressionNode:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise InvalidExpression(f"expected at most {DEPTH_MAX} expressions inside each other")
@@ -142,16 +142,16 @@ class _Parser:
         self._depth -= 1
         return left
 
-    def _choice(self, condition: Node) -> Node:
+    def _choice(self, condition: ExpressionNode) -> ExpressionNode:
         if condition.kind not in (BOOL, ANY):
             raise InvalidExpression(f"before ?: expected a condition, not {condition.kind}")
         self._take("?")
         yes = self._expression(0)
         self._take(":")
         no = self._expression(0)
-        return Node(_common(yes.kind, no.kind), lambda env: (yes if condition.value(env) else no).value(env))
+        return ExpressionNode(_common(yes.kind, no.kind), lambda env: (yes if condition.value(env) else no).value(env))
 
-    def _operand(self) -> Node:
+    def _operand(self) -> ExpressionNode:
         token = self._take()
         if token in UNARY:
             return _unary(SPELLED.get(token, token), self._expression(UNARY[token]))
@@ -165,17 +165,17 @@ class _Parser:
             return _number(token)
         return self._named(token)
 
-    def _named(self, token: str) -> Node:
+    def _named(self, token: str) -> ExpressionNode:
         if token in ("nil", "true", "false"):
             value = {"nil": None, "true": True, "false": False}[token]
-            return Node(NIL if value is None else BOOL, lambda _: value)
+            return ExpressionNode(NIL if value is None else BOOL, lambda _: value)
         if self._peek() == "(" and token.isidentifier():
             return self._call(token)
         if token not in self._kinds:
             raise InvalidExpression(f"unknown name {token!r}: expected one of {', '.join(sorted(self._kinds))}")
-        return Node(self._kinds[token], lambda env: env[token])
+        return ExpressionNode(self._kinds[token], lambda env: env[token])
 
-    def _call(self, name: str) -> Node:
+    def _call(self, name: str) -> ExpressionNode:
         function = FUNCTIONS.get(name)
         if function is None:
             raise InvalidExpression(f"function {name!r} is not supported; known are {', '.join(sorted(FUNCTIONS))}")
@@ -183,8 +183,8 @@ class _Parser:
         arguments = self._listed(")", predicate=function.predicate)
         return _called(name, function, arguments)
 
-    def _listed(self, end: str, *, predicate: bool = False) -> list[Node]:
-        found: list[Node] = []
+    def _listed(self, end: str, *, predicate: bool = False) -> list[ExpressionNode]:
+        found: list[ExpressionNode] = []
         while self._peek() != end:
             if found:
                 self._take(",")
@@ -192,7 +192,7 @@ class _Parser:
         self._take(end)
         return found
 
-    def _predicate(self) -> Node:
+    def _predicate(self) -> ExpressionNode:
         self._take("{")
         if ELEMENT in self._kinds:
             raise InvalidExpression("in braces: braces inside of them are not supported")
@@ -202,22 +202,22 @@ class _Parser:
         self._take("}")
         if body.kind not in (BOOL, ANY):
             raise InvalidExpression(f"in braces: expected a condition, not {body.kind}")
-        return Node(PREDICATE, lambda env: _as_predicate(body, env))
+        return ExpressionNode(PREDICATE, lambda env: _as_predicate(body, env))
 
 
-def _as_predicate(body: Node, env: Environment) -> Any:
+def _as_predicate(body: ExpressionNode, env: Environment) -> Any:
     return lambda element: body.value({**env, ELEMENT: element})
 
 
-def _number(token: str) -> Node:
+def _number(token: str) -> ExpressionNode:
     plain = token.replace("_", "")
     value: int | float = int(plain) if plain.isdigit() else float(plain)
     if value > (INT64_MAX if isinstance(value, int) else sys.float_info.max):
         raise InvalidExpression(f"number of {len(plain)} characters: expected one of 64 bits")
-    return Node(INT if isinstance(value, int) else FLOAT, lambda _: value)
+    return ExpressionNode(INT if isinstance(value, int) else FLOAT, lambda _: value)
 
 
-def _array(items: list[Node]) -> Node:
+def _array(items: list[ExpressionNode]) -> ExpressionNode:
     """Returns an array of numbers or other values, but not of arrays.
 
     So the amount of computing is visible in the text.
@@ -231,10 +231,10 @@ def _array(items: list[Node]) -> Node:
             raise ExpressionFailed("an array in an array is not supported")
         return found
 
-    return Node(ARRAY, value)
+    return ExpressionNode(ARRAY, value)
 
 
-def _called(name: str, function: Function, arguments: list[Node]) -> Node:
+def _called(name: str, function: Function, arguments: list[ExpressionNode]) -> ExpressionNode:
     if not function.least <= len(arguments) <= function.most:
         raise InvalidExpression(f"{name}: expected {function.least} to {function.most} values, not {len(arguments)}")
     if any((one.kind == PREDICATE) != (function.predicate and at == 1) for at, one in enumerate(arguments)):
@@ -242,7 +242,7 @@ def _called(name: str, function: Function, arguments: list[Node]) -> Node:
     kind = function.kind or (arguments[0].kind if len({one.kind for one in arguments}) == 1 else FLOAT)
     if kind == ARRAY:
         kind = FLOAT
-    return Node(kind, lambda env: function.apply([argument.value(env) for argument in arguments]))
+    return ExpressionNode(kind, lambda env: function.apply([argument.value(env) for argument in arguments]))
 
 
 def _common(one: str, other: str) -> str:
@@ -253,43 +253,43 @@ def _common(one: str, other: str) -> str:
     return other if one == NIL else one if other == NIL else ANY
 
 
-def _unary(sign: str, operand: Node) -> Node:
+def _unary(sign: str, operand: ExpressionNode) -> ExpressionNode:
     if sign == "not":
         _expect((BOOL, ANY), operand)
-        return Node(BOOL, lambda env: not operand.value(env))
+        return ExpressionNode(BOOL, lambda env: not operand.value(env))
     _expect((INT, FLOAT, ANY), operand)
     direction = -1 if sign == "-" else 1
-    return Node(operand.kind, lambda env: direction * _numeric(operand.value(env)))
+    return ExpressionNode(operand.kind, lambda env: direction * _numeric(operand.value(env)))
 
 
-def _expect(kinds: tuple[str, ...], *operands: Node) -> None:
+def _expect(kinds: tuple[str, ...], *operands: ExpressionNode) -> None:
     for operand in operands:
         if operand.kind not in kinds:
             raise InvalidExpression(f"expected {' or '.join(kinds[:-1])}, not {operand.kind}")
 
 
-def _binary(sign: str, left: Node, right: Node) -> Node:
+def _binary(sign: str, left: ExpressionNode, right: ExpressionNode) -> ExpressionNode:
     if sign == "??":
-        return Node(ANY, lambda env: right.value(env) if (found := left.value(env)) is None else found)
+        return ExpressionNode(ANY, lambda env: right.value(env) if (found := left.value(env)) is None else found)
     if sign in ("and", "or"):
         _expect((BOOL, ANY), left, right)
         if sign == "and":
-            return Node(BOOL, lambda env: bool(left.value(env)) and bool(right.value(env)))
-        return Node(BOOL, lambda env: bool(left.value(env)) or bool(right.value(env)))
+            return ExpressionNode(BOOL, lambda env: bool(left.value(env)) and bool(right.value(env)))
+        return ExpressionNode(BOOL, lambda env: bool(left.value(env)) or bool(right.value(env)))
     if sign in ("==", "!="):
-        return Node(BOOL, lambda env: (left.value(env) == right.value(env)) == (sign == "=="))
+        return ExpressionNode(BOOL, lambda env: (left.value(env) == right.value(env)) == (sign == "=="))
     if sign in COMPARED:
         _expect((INT, FLOAT, ANY), left, right)
         compared = COMPARED[sign]
-        return Node(BOOL, lambda env: compared(_numeric(left.value(env)), _numeric(right.value(env))))
+        return ExpressionNode(BOOL, lambda env: compared(_numeric(left.value(env)), _numeric(right.value(env))))
     return _arithmetic(sign, left, right)
 
 
-def _arithmetic(sign: str, left: Node, right: Node) -> Node:
+def _arithmetic(sign: str, left: ExpressionNode, right: ExpressionNode) -> ExpressionNode:
     _expect((INT, ANY) if sign == "%" else (INT, FLOAT, ANY), left, right)
     kind = FLOAT if sign in ("/", "**") else _common(left.kind, right.kind)
     apply = ARITHMETIC[sign]
-    return Node(kind, lambda env: apply(_numeric(left.value(env)), _numeric(right.value(env))))
+    return ExpressionNode(kind, lambda env: apply(_numeric(left.value(env)), _numeric(right.value(env))))
 
 
 def _in_64_bits(apply: Callable[[Any, Any], float]) -> Callable[[float, float], float]:

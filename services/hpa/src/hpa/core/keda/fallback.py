@@ -41,7 +41,7 @@ class Composite(Struct, frozen=True):
     by_value: bool
 
 
-class Health(Struct, frozen=True):
+class TriggerHealth(Struct, frozen=True):
     """A trigger's health. failures: the failures in a row."""
 
     failures: int = 0
@@ -59,14 +59,14 @@ class Trigger(Struct, frozen=True):
     composite: Composite | None = None
 
 
-class Now(Struct, frozen=True):
+class ReplicaCounts(Struct, frozen=True):
     """The replicas that are asked for, and those that are ready; None: not known."""
 
     replicas: int | None
     ready: int | None
 
 
-class Answer(Struct, frozen=True):
+class TriggerMetric(Struct, frozen=True):
     """The answer of a trigger.
 
     values_milli: its values, or the fallback's; None: the trigger failed.
@@ -77,7 +77,7 @@ class Answer(Struct, frozen=True):
     """
 
     values_milli: tuple[int, ...] | None
-    health: Health | None
+    health: TriggerHealth | None
     reason: str = ""
     active: bool = False
     of_composite: bool = False
@@ -85,24 +85,28 @@ class Answer(Struct, frozen=True):
 
 
 def answer(
-    trigger: Trigger, values_milli: Sequence[int] | None, fallback: Fallback | None, health: Health | None, now: Now
-) -> Answer:
+    trigger: Trigger,
+    values_milli: Sequence[int] | None,
+    fallback: Fallback | None,
+    health: TriggerHealth | None,
+    now: ReplicaCounts,
+) -> TriggerMetric:
     """Returns the trigger's answer now. values_milli: its own values; None: it could not be read."""
     values = None if values_milli is None else tuple(values_milli)
     if fallback is None or not _valid(trigger, fallback):
-        return Answer(values, health)
+        return TriggerMetric(values, health)
     if values is not None:
-        return Answer(values, Health(), NO_FALLBACK_FOUND)
-    counted = Health((health or Health()).failures + 1, FAILING)
+        return TriggerMetric(values, TriggerHealth(), NO_FALLBACK_FOUND)
+    counted = TriggerHealth((health or TriggerHealth()).failures + 1, FAILING)
     if counted.failures <= fallback.failure_threshold:
-        return Answer(None, counted, NO_FALLBACK_FOUND)
+        return TriggerMetric(None, counted, NO_FALLBACK_FOUND)
     if fallback.behavior == SCALING_MODIFIERS:
-        return Answer((NOTHING_MILLI,), counted, FALLBACK_EXISTS)
+        return TriggerMetric((NOTHING_MILLI,), counted, FALLBACK_EXISTS)
     replicas = _replicas(fallback, now)
     milli = None if replicas is None else _metric_milli(trigger, replicas, now)
     if milli is None:
-        return Answer(None, counted, FALLBACK_EXISTS, failed=True)
-    return Answer((milli,), counted, FALLBACK_EXISTS, active=True, of_composite=trigger.composite is not None)
+        return TriggerMetric(None, counted, FALLBACK_EXISTS, failed=True)
+    return TriggerMetric((milli,), counted, FALLBACK_EXISTS, active=True, of_composite=trigger.composite is not None)
 
 
 def _valid(trigger: Trigger, fallback: Fallback) -> bool:
@@ -116,7 +120,7 @@ def whole(text: str) -> int:
     return int(text) if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) else 0
 
 
-def _replicas(fallback: Fallback, now: Now) -> int | None:
+def _replicas(fallback: Fallback, now: ReplicaCounts) -> int | None:
     if fallback.behavior == STATIC:
         return fallback.replicas
     if now.replicas is None:
@@ -130,7 +134,7 @@ def _replicas(fallback: Fallback, now: Now) -> int | None:
     return fallback.replicas
 
 
-def _metric_milli(trigger: Trigger, replicas: int, now: Now) -> int | None:
+def _metric_milli(trigger: Trigger, replicas: int, now: ReplicaCounts) -> int | None:
     """Returns the value for which Kubernetes' arithmetic gives exactly these replicas."""
     composite = trigger.composite
     target_milli = trigger.target_milli if composite is None else whole(composite.target) * 1000

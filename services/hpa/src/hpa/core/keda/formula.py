@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.keda.expressions import ANY, FLOAT, INT, InvalidExpression, Node, parse_expression
+from hpa.core.keda.expressions import ANY, FLOAT, INT, ExpressionNode, InvalidExpression, parse_expression
 from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.functions import ExpressionFailed
 from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, int64
@@ -23,7 +23,7 @@ class Formula(Struct, frozen=True):
 
     text: str
     triggers: tuple[str, ...]
-    node: Node
+    node: ExpressionNode
 
 
 def compile_formula(text: str, triggers: Sequence[str]) -> Formula:

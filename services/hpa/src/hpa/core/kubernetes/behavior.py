@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hpa.core.kubernetes.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32
 from hpa.core.kubernetes.history import (
-    History,
+    ScalingHistory,
     Steps,
     changed_since,
     highest_since,
@@ -20,7 +20,7 @@ from hpa.core.kubernetes.history import (
     recorded,
     with_change,
 )
-from hpa.core.kubernetes.policy import BY_PODS, SELECT_DISABLED, SELECT_MIN, Behavior, ScalingRules, Settings
+from hpa.core.kubernetes.policy import BY_PODS, SELECT_DISABLED, SELECT_MIN, Behavior, ControllerSettings, ScalingRules
 
 READY_FOR_NEW_SCALE = "ReadyForNewScale"
 SCALE_UP_STABILIZED = "ScaleUpStabilized"
@@ -32,14 +32,14 @@ TOO_FEW_REPLICAS = "TooFewReplicas"
 WITHIN_RANGE = "DesiredWithinRange"
 
 
-class Bounds(Struct, frozen=True):
+class ReplicaBounds(Struct, frozen=True):
     """The least and the most replicas that a person has set."""
 
     least: int
     most: int
 
 
-class Allowed(Struct, frozen=True):
+class LimitedProposal(Struct, frozen=True):
     """The result of the limits. The reasons are in Kubernetes' words.
 
     replicas: the number that is allowed now.
@@ -57,7 +57,9 @@ class Allowed(Struct, frozen=True):
         return self.replicas != self.stabilized
 
 
-def allowed(current: int, desired: int, bounds: Bounds, behavior: Behavior, history: History, now_ms: int) -> Allowed:
+def allowed(
+    current: int, desired: int, bounds: ReplicaBounds, behavior: Behavior, history: ScalingHistory, now_ms: int
+) -> LimitedProposal:
     """Returns the number that the behaviour allows. `desired` itself is recorded in the steps."""
     steps = history.steps or ()
     stabilized = stabilize(current, desired, steps, behavior, now_ms)
@@ -65,7 +67,7 @@ def allowed(current: int, desired: int, bounds: Bounds, behavior: Behavior, hist
     reason = READY_FOR_NEW_SCALE if stabilized == desired else direction
     replicas, limited_reason = limit_rate(current, stabilized, bounds, behavior, history, now_ms)
     window_ms = max(behavior.up.stabilization_ms, behavior.down.stabilization_ms)
-    return Allowed(replicas, stabilized, reason, limited_reason, recorded(steps, desired, now_ms, window_ms))
+    return LimitedProposal(replicas, stabilized, reason, limited_reason, recorded(steps, desired, now_ms, window_ms))
 
 
 def stabilize(current: int, desired: int, steps: Steps, behavior: Behavior, now_ms: int) -> int:
@@ -76,7 +78,7 @@ def stabilize(current: int, desired: int, steps: Steps, behavior: Behavior, now_
 
 
 def limit_rate(
-    current: int, desired: int, bounds: Bounds, behavior: Behavior, history: History, now_ms: int
+    current: int, desired: int, bounds: ReplicaBounds, behavior: Behavior, history: ScalingHistory, now_ms: int
 ) -> tuple[int, str]:
     """Returns (replicas, reason): desired, limited by the policies and the bounds, from current."""
     if desired > current:
@@ -90,7 +92,7 @@ def limit_rate(
     return desired, WITHIN_RANGE
 
 
-def up_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -> int:
+def up_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_ms: int) -> int:
     """Returns the most replicas that the policies allow, counted from the size at the start of each period."""
 
     def proposed(start: int, kind: str, amount: int) -> int:
@@ -100,7 +102,7 @@ def up_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -
     return _limit(current, rules, history, now_ms, proposed, chosen, least)
 
 
-def down_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -> int:
+def down_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_ms: int) -> int:
     """Returns the fewest replicas that the policies allow, counted from the size at the start of each period."""
 
     def proposed(start: int, kind: str, amount: int) -> int:
@@ -113,7 +115,7 @@ def down_limit(current: int, rules: ScalingRules, history: History, now_ms: int)
 def _limit(
     current: int,
     rules: ScalingRules,
-    history: History,
+    history: ScalingHistory,
     now_ms: int,
     proposed: Callable[[int, str, int], int],
     chosen: Callable[[int, int], int],
@@ -130,8 +132,13 @@ def _limit(
 
 
 def with_scaled(
-    history: History, behavior: Behavior | None, before: int, after: int, now_ms: int, doubling_period_ms: int = 0
-) -> History:
+    history: ScalingHistory,
+    behavior: Behavior | None,
+    before: int,
+    after: int,
+    now_ms: int,
+    doubling_period_ms: int = 0,
+) -> ScalingHistory:
     """Returns the history with a change of the size.
 
     Without behaviour, only additions are kept, for the doubling cap.
@@ -148,8 +155,13 @@ def with_scaled(
 
 
 def allowed_without_behavior(
-    current: int, desired: int, bounds: Bounds, history: History, settings: Settings, now_ms: int
-) -> Allowed:
+    current: int,
+    desired: int,
+    bounds: ReplicaBounds,
+    history: ScalingHistory,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> LimitedProposal:
     """Returns the number that the older rules allow: one window against scaling in, and a doubling cap."""
     steps = history.steps or ()
     stabilized = stabilize_down(desired, steps, settings.downscale_stabilization_ms, now_ms)
@@ -157,7 +169,7 @@ def allowed_without_behavior(
     start = current - changed_since(history.ups, now_ms - settings.doubling_period_ms)
     replicas, limited_reason = limit_doubling(current, stabilized, bounds, settings, start)
     steps = recorded(steps, desired, now_ms, settings.downscale_stabilization_ms)
-    return Allowed(replicas, stabilized, reason, limited_reason, steps)
+    return LimitedProposal(replicas, stabilized, reason, limited_reason, steps)
 
 
 def stabilize_down(desired: int, steps: Steps, window_ms: int, now_ms: int) -> int:
@@ -166,7 +178,7 @@ def stabilize_down(desired: int, steps: Steps, window_ms: int, now_ms: int) -> i
 
 
 def limit_doubling(
-    current: int, desired: int, bounds: Bounds, settings: Settings, start: int | None = None
+    current: int, desired: int, bounds: ReplicaBounds, settings: ControllerSettings, start: int | None = None
 ) -> tuple[int, str]:
     """Returns (replicas, reason): desired, limited by the bounds and the cap.
 

@@ -11,12 +11,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.behavior import Bounds, allowed, allowed_without_behavior, with_scaled
-from hpa.core.kubernetes.history import NOTHING_KNOWN, History, recorded
+from hpa.core.kubernetes.behavior import ReplicaBounds, allowed, allowed_without_behavior, with_scaled
+from hpa.core.kubernetes.history import NOTHING_KNOWN, ScalingHistory, recorded
 from hpa.core.kubernetes.pods import PodsSeen, Readiness
-from hpa.core.kubernetes.policy import Autoscaler, Settings
-from hpa.core.kubernetes.proposals import Asked, MetricStatus, Reading, asked
-from hpa.core.kubernetes.replicas import Scene
+from hpa.core.kubernetes.policy import Autoscaler, ControllerSettings
+from hpa.core.kubernetes.proposals import MetricProposal, MetricStatus, Reading, asked
+from hpa.core.kubernetes.replicas import ReplicaContext
 from hpa.core.kubernetes.usage import Tolerance
 from spillway.texts import cut_bytes
 
@@ -39,19 +39,19 @@ MESSAGE_MAX: Final = 1024
 """Bytes of a condition's message. It is written with every state, and may repeat text of other people."""
 
 
-class Condition(Struct, frozen=True, gc=False):
+class AutoscalerCondition(Struct, frozen=True, gc=False):
     kind: str
     status: bool
     reason: str
     message: str = ""
 
 
-DISABLED: Final = Condition(
+DISABLED: Final = AutoscalerCondition(
     SCALING_ACTIVE, False, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero"
 )
 
 
-class Notice(Struct, frozen=True):
+class AutoscalerNotice(Struct, frozen=True):
     """A message that Kubernetes publishes as an event of the autoscaler."""
 
     kind: str
@@ -59,7 +59,7 @@ class Notice(Struct, frozen=True):
     message: str = ""
 
 
-class Scale(Struct, frozen=True):
+class ScaleTargetSize(Struct, frozen=True):
     """The target's size.
 
     replicas: the replicas asked for.
@@ -73,11 +73,11 @@ class Scale(Struct, frozen=True):
     pods_unclear: str = ""
 
 
-class Known(Struct, frozen=True):
+class AutoscalerState(Struct, frozen=True):
     """The state that the previous decision left: its history, its conditions and its desired number."""
 
-    history: History = NOTHING_KNOWN
-    conditions: tuple[Condition, ...] = ()
+    history: ScalingHistory = NOTHING_KNOWN
+    conditions: tuple[AutoscalerCondition, ...] = ()
     desired: int = 0
 
 
@@ -98,10 +98,10 @@ class Decision(Struct, frozen=True):
     desired: int
     replicas: int | None
     reason: str
-    history: History
-    conditions: tuple[Condition, ...]
+    history: ScalingHistory
+    conditions: tuple[AutoscalerCondition, ...]
     statuses: tuple[MetricStatus, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[AutoscalerNotice, ...] = ()
     failed: bool = False
     asked: int | None = None
     stabilized: int | None = None
@@ -109,7 +109,9 @@ class Decision(Struct, frozen=True):
     asked_by: str = ""
 
 
-def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple[Condition, ...]:
+def with_conditions(
+    conditions: tuple[AutoscalerCondition, ...], *new: AutoscalerCondition
+) -> tuple[AutoscalerCondition, ...]:
     """Returns the conditions with the new ones in the places of their kinds. A new kind is appended."""
     by_kind = {condition.kind: condition for condition in conditions}
     for condition in new:
@@ -118,36 +120,36 @@ def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple
     return tuple(by_kind.values())
 
 
-GOT_SCALE: Final = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
+GOT_SCALE: Final = AutoscalerCondition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
 
 
 @lru_cache(maxsize=1024)
-def _condition(kind: str, status: bool, reason: str, message: str = "") -> Condition:
+def _condition(kind: str, status: bool, reason: str, message: str = "") -> AutoscalerCondition:
     """Returns a condition. Equal conditions are one cached object."""
-    return Condition(kind, status, reason, message)
+    return AutoscalerCondition(kind, status, reason, message)
 
 
 @lru_cache(maxsize=1024)
-def _valid_metric(metric: str) -> Condition:
+def _valid_metric(metric: str) -> AutoscalerCondition:
     message = f"the HPA was able to successfully calculate a replica count from {metric}"
-    return Condition(SCALING_ACTIVE, True, "ValidMetricFound", message)
+    return AutoscalerCondition(SCALING_ACTIVE, True, "ValidMetricFound", message)
 
 
-def without_scale(known: Known, current: int, message: str) -> Decision:
+def without_scale(known: AutoscalerState, current: int, message: str) -> Decision:
     """Returns the decision when the target cannot be read: nothing is decided, and a condition says so."""
-    condition = Condition(ABLE_TO_SCALE, False, FAILED_GET_SCALE, message)
-    notices = (Notice(WARNING, FAILED_GET_SCALE, message),)
+    condition = AutoscalerCondition(ABLE_TO_SCALE, False, FAILED_GET_SCALE, message)
+    notices = (AutoscalerNotice(WARNING, FAILED_GET_SCALE, message),)
     conditions = with_conditions(known.conditions, condition)
     return Decision(current, known.desired, None, "", known.history, conditions, notices=notices, failed=True)
 
 
 def decide(
     policy: Autoscaler,
-    scale: Scale,
+    scale: ScaleTargetSize,
     seen: PodsSeen,
     readings: Sequence[Reading],
-    known: Known,
-    settings: Settings,
+    known: AutoscalerState,
+    settings: ControllerSettings,
     now_ms: int,
 ) -> Decision:
     """Returns the decision for the workload at now_ms. readings: one for each metric, in the same order.
@@ -178,7 +180,7 @@ def decide(
     return _normalized(begun, policy, found, settings, now_ms)
 
 
-def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> bool:
+def _computes_at_zero(policy: Autoscaler, known: AutoscalerState, settings: ControllerSettings) -> bool:
     """Returns whether metrics are read at zero replicas.
 
     We must have scaled to zero ourselves, or from_zero is set. And there must be a minimum above zero, or a metric that
@@ -198,24 +200,28 @@ def _disabled(begun: Decision) -> Decision:
 
 def _unclear(begun: Decision, why: str, desired: int) -> Decision:
     reason = AMBIGUOUS_SELECTOR if why == AMBIGUOUS_SELECTOR else INVALID_SELECTOR
-    condition = Condition(SCALING_ACTIVE, False, reason, "it is not clear which pods are the target's")
-    notices = (Notice(WARNING, why), Notice(WARNING, "FailedComputeMetricsReplicas"))
+    condition = AutoscalerCondition(SCALING_ACTIVE, False, reason, "it is not clear which pods are the target's")
+    notices = (AutoscalerNotice(WARNING, why), AutoscalerNotice(WARNING, "FailedComputeMetricsReplicas"))
     conditions = with_conditions(begun.conditions, condition)
     return replace(begun, desired=desired, conditions=conditions, notices=notices, failed=True)
 
 
-def _nothing_asked(begun: Decision, found: Asked, desired: int) -> Decision:
+def _nothing_asked(begun: Decision, found: MetricProposal, desired: int) -> Decision:
     first = found.failures[0]
-    conditions = with_conditions(begun.conditions, Condition(SCALING_ACTIVE, False, first.reason, first.message))
-    notices = (*_warnings(found), Notice(WARNING, "FailedComputeMetricsReplicas", first.message))
+    conditions = with_conditions(
+        begun.conditions, AutoscalerCondition(SCALING_ACTIVE, False, first.reason, first.message)
+    )
+    notices = (*_warnings(found), AutoscalerNotice(WARNING, "FailedComputeMetricsReplicas", first.message))
     return replace(begun, desired=desired, conditions=conditions, statuses=found.statuses, notices=notices, failed=True)
 
 
-def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Settings, now_ms: int) -> Decision:
+def _normalized(
+    begun: Decision, policy: Autoscaler, found: MetricProposal, settings: ControllerSettings, now_ms: int
+) -> Decision:
     current, history = begun.current, begun.history
     wanted = max(found.replicas or 0, 0)
     metric = found.metric if wanted > 0 else ""
-    bounds = Bounds(policy.min_replicas, policy.max_replicas)
+    bounds = ReplicaBounds(policy.min_replicas, policy.max_replicas)
     if policy.behavior is None:
         left = allowed_without_behavior(current, wanted, bounds, history, settings, now_ms)
     else:
@@ -235,7 +241,7 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
         desired=replicas,
         replicas=replicas if replicas != current else None,
         reason=reason,
-        history=History(left.steps, history.ups, history.downs),
+        history=ScalingHistory(left.steps, history.ups, history.downs),
         conditions=conditions,
         statuses=found.statuses,
         notices=_warnings(found) if found.failures else (),
@@ -247,43 +253,47 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
     )
 
 
-def _warnings(found: Asked) -> tuple[Notice, ...]:
-    return tuple(Notice(WARNING, failure.reason, failure.message) for failure in found.failures)
+def _warnings(found: MetricProposal) -> tuple[AutoscalerNotice, ...]:
+    return tuple(AutoscalerNotice(WARNING, failure.reason, failure.message) for failure in found.failures)
 
 
-def accepted(decision: Decision, policy: Autoscaler, settings: Settings, now_ms: int) -> Decision:
+def accepted(decision: Decision, policy: Autoscaler, settings: ControllerSettings, now_ms: int) -> Decision:
     """Returns the decision after the new size was written: adds its conditions, and the change that the rates
     remember."""
     if decision.replicas is None:
         return decision
     message = f"New size: {decision.replicas}; reason: {decision.reason}"
-    condition = Condition(ABLE_TO_SCALE, True, "SucceededRescale", f"scaled to {decision.replicas}")
+    condition = AutoscalerCondition(ABLE_TO_SCALE, True, "SucceededRescale", f"scaled to {decision.replicas}")
     conditions = with_conditions(decision.conditions, condition)
     if settings.scale_to_zero:
         conditions = _with_zero(conditions, decision.replicas, policy.min_replicas)
     sizes, period_ms = (decision.current, decision.replicas), settings.doubling_period_ms
     history = with_scaled(decision.history, policy.behavior, *sizes, now_ms, period_ms)
-    notices = (*decision.notices, Notice(NORMAL, "SuccessfulRescale", message))
+    notices = (*decision.notices, AutoscalerNotice(NORMAL, "SuccessfulRescale", message))
     return replace(decision, conditions=conditions, history=history, notices=notices)
 
 
-def refused(decision: Decision, known: Known, message: str) -> Decision:
+def refused(decision: Decision, known: AutoscalerState, message: str) -> Decision:
     """Returns the decision after the new size could not be written: the earlier number stays desired."""
-    condition = Condition(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
-    notices = (*decision.notices, Notice(WARNING, "FailedRescale", message))
+    condition = AutoscalerCondition(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
+    notices = (*decision.notices, AutoscalerNotice(WARNING, "FailedRescale", message))
     conditions = with_conditions(decision.conditions, condition)
     return replace(decision, desired=known.desired, replicas=None, conditions=conditions, notices=notices, failed=True)
 
 
-def _with_zero(conditions: tuple[Condition, ...], replicas: int, least: int) -> tuple[Condition, ...]:
+def _with_zero(
+    conditions: tuple[AutoscalerCondition, ...], replicas: int, least: int
+) -> tuple[AutoscalerCondition, ...]:
     if replicas == 0 and least == 0:
-        return with_conditions(conditions, Condition(SCALED_TO_ZERO, True, "ScaledToZero"))
-    return with_conditions(conditions, Condition(SCALED_TO_ZERO, False, "NotScaledToZero"))
+        return with_conditions(conditions, AutoscalerCondition(SCALED_TO_ZERO, True, "ScaledToZero"))
+    return with_conditions(conditions, AutoscalerCondition(SCALED_TO_ZERO, False, "NotScaledToZero"))
 
 
-def scene_of(policy: Autoscaler, scale: Scale, seen: PodsSeen, settings: Settings, now_ms: int) -> Scene:
+def scene_of(
+    policy: Autoscaler, scale: ScaleTargetSize, seen: PodsSeen, settings: ControllerSettings, now_ms: int
+) -> ReplicaContext:
     """Returns the values that the calculation of every metric of a policy needs."""
-    return Scene(
+    return ReplicaContext(
         current=scale.replicas,
         status=scale.status_replicas,
         seen=seen,
@@ -294,14 +304,14 @@ def scene_of(policy: Autoscaler, scale: Scale, seen: PodsSeen, settings: Setting
     )
 
 
-def _tolerance(policy: Autoscaler, settings: Settings) -> Tolerance:
+def _tolerance(policy: Autoscaler, settings: ControllerSettings) -> Tolerance:
     if policy.behavior is None or not settings.configurable_tolerance:
         return Tolerance(settings.tolerance, settings.tolerance)
     down, up = policy.behavior.down.tolerance, policy.behavior.up.tolerance
     return Tolerance(settings.tolerance if down is None else down, settings.tolerance if up is None else up)
 
 
-def _window_ms(policy: Autoscaler, settings: Settings) -> int:
+def _window_ms(policy: Autoscaler, settings: ControllerSettings) -> int:
     if policy.behavior is None:
         return settings.downscale_stabilization_ms
     return max(policy.behavior.up.stabilization_ms, policy.behavior.down.stabilization_ms)

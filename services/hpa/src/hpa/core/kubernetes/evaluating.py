@@ -13,10 +13,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.kubernetes.behavior import WITHIN_RANGE
-from hpa.core.kubernetes.deciding import Condition, Decision, Known, Scale, accepted, decide
-from hpa.core.kubernetes.history import NOTHING_KNOWN, History, Steps, held, highest_since, lowest_since
+from hpa.core.kubernetes.deciding import (
+    AutoscalerCondition,
+    AutoscalerState,
+    Decision,
+    ScaleTargetSize,
+    accepted,
+    decide,
+)
+from hpa.core.kubernetes.history import NOTHING_KNOWN, ScalingHistory, Steps, held, highest_since, lowest_since
 from hpa.core.kubernetes.pods import CPU, PodsSeen, Readiness, readiness_due_ms
-from hpa.core.kubernetes.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, Metric, Settings
+from hpa.core.kubernetes.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, ControllerSettings, Metric
 from hpa.core.kubernetes.proposals import Reading, TotalsReading
 
 CONTROLLER: Final = "controller"
@@ -30,8 +37,8 @@ class ScalingState(Struct, frozen=True, gc=False):
     asking: the number of the newest step is still asked for.
     """
 
-    history: History = NOTHING_KNOWN
-    conditions: tuple[Condition, ...] = ()
+    history: ScalingHistory = NOTHING_KNOWN
+    conditions: tuple[AutoscalerCondition, ...] = ()
     desired: int = 0
     asking: bool = False
 
@@ -39,10 +46,10 @@ class ScalingState(Struct, frozen=True, gc=False):
 NOTHING_DECIDED: Final = ScalingState()
 
 
-class Observed(Struct, frozen=True):
+class ObservedMetrics(Struct, frozen=True):
     """The inputs of a decision. readings: one for each metric of the policy, in the same order."""
 
-    scale: Scale
+    scale: ScaleTargetSize
     seen: PodsSeen
     readings: Sequence[Reading]
 
@@ -59,14 +66,19 @@ class Evaluation(Struct, frozen=True):
 
 
 def evaluate(
-    policy: Autoscaler, observed: Observed, state: ScalingState, settings: Settings, now_ms: int, mode: str = EVENT
+    policy: Autoscaler,
+    observed: ObservedMetrics,
+    state: ScalingState,
+    settings: ControllerSettings,
+    now_ms: int,
+    mode: str = EVENT,
 ) -> Evaluation:
     """Returns the decision at now_ms, as if it were written at once. now_ms must be after every earlier instant of this
     state."""
     history, settings = state.history, settings_in(mode, settings)
     if mode == EVENT and history.steps and state.asking:
-        history = History(held(history.steps, now_ms - 1), history.ups, history.downs)
-    known = Known(history, state.conditions, state.desired)
+        history = ScalingHistory(held(history.steps, now_ms - 1), history.ups, history.downs)
+    known = AutoscalerState(history, state.conditions, state.desired)
     decided = decide(policy, observed.scale, observed.seen, observed.readings, known, settings, now_ms)
     decision = accepted(decided, policy, settings, now_ms)
     after = ScalingState(decision.history, decision.conditions, decision.desired, asking=decision.asked is not None)
@@ -76,12 +88,14 @@ def evaluate(
 
 
 @lru_cache(maxsize=64)
-def settings_in(mode: str, settings: Settings) -> Settings:
+def settings_in(mode: str, settings: ControllerSettings) -> ControllerSettings:
     """Returns the settings for a mode. In EVENT mode, the doubling cap counts from the size one period ago."""
     return settings if mode == CONTROLLER else replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
 
 
-def _due_ms(policy: Autoscaler, observed: Observed, decision: Decision, settings: Settings, now_ms: int) -> int | None:
+def _due_ms(
+    policy: Autoscaler, observed: ObservedMetrics, decision: Decision, settings: ControllerSettings, now_ms: int
+) -> int | None:
     """Returns when a window ends, a period ends, or a new pod's cpu begins to count; at once when the size changed."""
     if decision.replicas is not None:
         return now_ms + 1
@@ -97,7 +111,9 @@ def _due_ms(policy: Autoscaler, observed: Observed, decision: Decision, settings
     return min([at for at in instants if at > now_ms], default=None)
 
 
-def _initialized_ms(metric: Metric, reading: Reading, seen: PodsSeen, settings: Settings, now_ms: int) -> int | None:
+def _initialized_ms(
+    metric: Metric, reading: Reading, seen: PodsSeen, settings: ControllerSettings, now_ms: int
+) -> int | None:
     if isinstance(reading, TotalsReading):
         return reading.due_ms
     if metric.source not in (RESOURCE, CONTAINER_RESOURCE) or metric.name != CPU:
@@ -106,7 +122,7 @@ def _initialized_ms(metric: Metric, reading: Reading, seen: PodsSeen, settings: 
     return readiness_due_ms(seen.pods, readiness, now_ms)
 
 
-def _let_go(policy: Autoscaler, decision: Decision, asked: int, settings: Settings, now_ms: int) -> list[int]:
+def _let_go(policy: Autoscaler, decision: Decision, asked: int, settings: ControllerSettings, now_ms: int) -> list[int]:
     """Returns when the number that binds a window leaves it. A number that is still asked for does not leave."""
     steps, behavior = decision.history.steps or (), policy.behavior
     down_ms = settings.downscale_stabilization_ms + 1 if behavior is None else behavior.down.stabilization_ms
@@ -125,7 +141,7 @@ def _last_ms(steps: Steps, replicas: int) -> int:
     return max([step.to_ms for step in steps if step.replicas == replicas])
 
 
-def _periods_end(policy: Autoscaler, history: History, settings: Settings) -> list[int]:
+def _periods_end(policy: Autoscaler, history: ScalingHistory, settings: ControllerSettings) -> list[int]:
     if policy.behavior is None:
         return [change.at_ms + settings.doubling_period_ms for change in history.ups]
     periods = [one.period_ms for rules in (policy.behavior.up, policy.behavior.down) for one in rules.policies]

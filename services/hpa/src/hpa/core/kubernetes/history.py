@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 
-class Step(Struct, frozen=True, gc=False):
+class Recommendation(Struct, frozen=True, gc=False):
     """A number that the metrics asked for, before any window or bound. from_ms, to_ms: its first and last instant."""
 
     replicas: int
@@ -32,11 +32,11 @@ class ScaleChange(Struct, frozen=True, gc=False):
     outdated: bool = False
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[Recommendation, ...]
 ScaleChanges = tuple[ScaleChange, ...]
 
 
-class History(Struct, frozen=True, gc=False):
+class ScalingHistory(Struct, frozen=True, gc=False):
     """The memory of one workload.
 
     steps: oldest first; None: there was no decision yet.
@@ -48,7 +48,7 @@ class History(Struct, frozen=True, gc=False):
     downs: ScaleChanges = ()
 
 
-NOTHING_KNOWN: Final = History()
+NOTHING_KNOWN: Final = ScalingHistory()
 
 
 def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
@@ -60,7 +60,7 @@ def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
     if kept and kept[-1].replicas == replicas:
         kept[-1] = replace(kept[-1], to_ms=at_ms)
     else:
-        kept.append(Step(replicas, at_ms, at_ms))
+        kept.append(Recommendation(replicas, at_ms, at_ms))
     return _that_can_bind(kept)
 
 
@@ -71,8 +71,8 @@ def held(steps: Steps, until_ms: int) -> Steps:
     return (*steps[:-1], replace(steps[-1], to_ms=until_ms))
 
 
-def _that_can_bind(steps: list[Step]) -> Steps:
-    found: list[Step] = []
+def _that_can_bind(steps: list[Recommendation]) -> Steps:
+    found: list[Recommendation] = []
     highest = lowest = steps[-1].replicas
     for step in reversed(steps):
         if found and lowest <= step.replicas <= highest:
@@ -85,7 +85,7 @@ def _that_can_bind(steps: list[Step]) -> Steps:
     return tuple(found[::-1])
 
 
-def highest_since(steps: Iterable[Step], after_ms: int, least: int) -> int:
+def highest_since(steps: Iterable[Recommendation], after_ms: int, least: int) -> int:
     """Returns the highest number asked for after after_ms, and `least` at least."""
     for step in steps:
         if step.to_ms > after_ms and step.replicas > least:
@@ -93,7 +93,7 @@ def highest_since(steps: Iterable[Step], after_ms: int, least: int) -> int:
     return least
 
 
-def lowest_since(steps: Iterable[Step], after_ms: int, most: int) -> int:
+def lowest_since(steps: Iterable[Recommendation], after_ms: int, most: int) -> int:
     """Returns the lowest number asked for after after_ms, and `most` at most."""
     for step in steps:
         if step.to_ms > after_ms and step.replicas < most:

@@ -30,7 +30,7 @@ class PodKey(NamedTuple):
     name: str
 
 
-class Container(Struct, frozen=True, gc=False):
+class PodContainer(Struct, frozen=True, gc=False):
     """A container. requests: milli-units by resource; restartable: an init container that goes on running."""
 
     name: str
@@ -42,7 +42,7 @@ Amounts = tuple[tuple[str, int], ...]
 """Milli-units by resource."""
 
 
-class Pod(Struct, frozen=True, gc=False):
+class CountedPod(Struct, frozen=True, gc=False):
     """The fields of a pod that decide whether and how it counts. Times are milliseconds; None: the pod has none.
 
     ready: "true", "false", "unknown", or None without such a condition.
@@ -56,8 +56,8 @@ class Pod(Struct, frozen=True, gc=False):
     started_ms: int | None = None
     ready: str | None = None
     ready_changed_ms: int | None = None
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
+    init_containers: tuple[PodContainer, ...] = ()
     pod_requests: Mapping[str, int] | None = None
     usage: tuple[tuple[str, Amounts], ...] = ()
     sampled_ms: int = 0
@@ -72,7 +72,7 @@ class Sample(Struct, frozen=True, gc=False):
     window_ms: int = 0
 
 
-Pods = Mapping[PodKey, Pod]
+Pods = Mapping[PodKey, CountedPod]
 Samples = Mapping[PodKey, Sample]
 
 
@@ -101,7 +101,7 @@ class ContainerNotFound(Exception):
     """Raised when a pod has no container of the metric's name. The whole metric fails."""
 
 
-def group_of(pod: Pod, sample: Sample | None, resource: str, readiness: Readiness, now_ms: int) -> str:
+def group_of(pod: CountedPod, sample: Sample | None, resource: str, readiness: Readiness, now_ms: int) -> str:
     """Returns one of the four groups, by Kubernetes' rules in their order. resource: "" for other metrics."""
     if pod.deleting or pod.phase == FAILED:
         return IGNORED
@@ -114,7 +114,7 @@ def group_of(pod: Pod, sample: Sample | None, resource: str, readiness: Readines
     return COUNTED
 
 
-def _cpu_not_believed(pod: Pod, sample: Sample, readiness: Readiness, now_ms: int) -> bool:
+def _cpu_not_believed(pod: CountedPod, sample: Sample, readiness: Readiness, now_ms: int) -> bool:
     if pod.ready is None or pod.started_ms is None:
         return True
     changed_ms = NEVER_MS if pod.ready_changed_ms is None else pod.ready_changed_ms
@@ -134,7 +134,7 @@ def readiness_due_ms(pods: Pods, readiness: Readiness, now_ms: int) -> int | Non
 
 
 def request_milli(
-    key: PodKey, pod: Pod, resource: str, container: str = "", *, pod_level_resources: bool = True
+    key: PodKey, pod: CountedPod, resource: str, container: str = "", *, pod_level_resources: bool = True
 ) -> int:
     """Returns the requests of a pod, or of one container. Raises MissingRequest, ContainerNotFound."""
     if not container and pod_level_resources and pod.pod_requests is not None and resource in pod.pod_requests:

@@ -27,7 +27,7 @@ SELECT_DISABLED: Final = "disabled"
 DOWNSCALE_STABILIZATION_MS: Final = 300_000
 
 
-class Target(Struct, frozen=True, gc=False):
+class TargetValue(Struct, frozen=True, gc=False):
     """The target of a metric.
 
     kind: UTILIZATION (amount: percent of requests), AVERAGE_VALUE (milli-units per pod) or VALUE (milli-units in all).
@@ -50,7 +50,7 @@ class Metric(Struct, frozen=True, gc=False):
 
     source: str
     name: str
-    target: Target
+    target: TargetValue
     container: str = ""
     object_kind: str = ""
     object_name: str = ""
@@ -139,7 +139,7 @@ class Autoscaler(Struct, frozen=True, gc=False):
         return any(metric.source in (OBJECT, EXTERNAL) for metric in self.metrics)
 
 
-class Settings(Struct, frozen=True):
+class ControllerSettings(Struct, frozen=True):
     """The controller's own numbers, with the defaults of kube-controller-manager's flags.
 
     doubling_period_ms: how long ago the size was from which the older rules' cap counts. 0: the present size, because
@@ -158,4 +158,4 @@ class Settings(Struct, frozen=True):
     scale_to_zero: bool = True
 
 
-DEFAULT_SETTINGS: Final = Settings()
+DEFAULT_SETTINGS: Final = ControllerSettings()

@@ -22,8 +22,8 @@ from hpa.core.kubernetes.policy import (
     VALUE,
     Metric,
 )
-from hpa.core.kubernetes.replicas import Proposal, Scene
-from hpa.core.kubernetes.totals import Counted, MetricRule, NoPods, NoUsableMetrics, totals_of
+from hpa.core.kubernetes.replicas import Proposal, ReplicaContext
+from hpa.core.kubernetes.totals import MetricRule, NoPods, NoUsableMetrics, PodTotals, totals_of
 from hpa.core.kubernetes.usage import NO_TOLERANCE, NoMatchingMetrics
 
 INVALID_SOURCE: Final = "InvalidMetricSourceType"
@@ -52,7 +52,7 @@ class SeriesReading(Struct, frozen=True, gc=False):
     values_milli: tuple[int, ...]
 
 
-class Unavailable(Struct, frozen=True, gc=False):
+class UnavailableMetric(Struct, frozen=True, gc=False):
     """The result for a metric that cannot be read now."""
 
     message: str
@@ -61,11 +61,11 @@ class Unavailable(Struct, frozen=True, gc=False):
 class TotalsReading(Struct, frozen=True, gc=False):
     """A metric's sums over all pods, by rule_of(metric). due_ms: when a pod's initialization ends."""
 
-    counted: Counted
+    counted: PodTotals
     due_ms: int | None = None
 
 
-Reading = PodReading | TotalsReading | SeriesReading | Unavailable
+Reading = PodReading | TotalsReading | SeriesReading | UnavailableMetric
 FAILURES: Final = (NoPods, NoUsableMetrics, NoMatchingMetrics, MissingRequest, ContainerNotFound, InvalidTarget)
 
 
@@ -80,14 +80,14 @@ class MetricStatus(Struct, frozen=True):
     value_milli: int | None = None
 
 
-class Failure(Struct, frozen=True):
+class MetricFailure(Struct, frozen=True):
     """The reason why a metric asks for nothing. reason: Kubernetes' word."""
 
     reason: str
     message: str
 
 
-class Asked(Struct, frozen=True):
+class MetricProposal(Struct, frozen=True):
     """The number that all metrics together ask for.
 
     replicas: the number; None: no conclusion is allowed.
@@ -97,39 +97,39 @@ class Asked(Struct, frozen=True):
     replicas: int | None
     metric: str
     statuses: tuple[MetricStatus, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[MetricFailure, ...]
 
 
-def asked(metrics: Sequence[Metric], readings: Sequence[Reading], scene: Scene) -> Asked:
+def asked(metrics: Sequence[Metric], readings: Sequence[Reading], scene: ReplicaContext) -> MetricProposal:
     """Returns the largest proposal. If some metrics failed, a number below current counts as no conclusion.
 
     readings: one for each metric, in the same order.
     """
     most, name = 0, ""
     statuses: list[MetricStatus] = []
-    failures: list[Failure] = []
+    failures: list[MetricFailure] = []
     for metric, reading in zip(metrics, readings, strict=True):
         try:
             found = propose(metric, reading, scene)
         except FAILURES as error:
-            failures.append(Failure(FAILED_REASONS.get(metric.source, INVALID_SOURCE), str(error)))
+            failures.append(MetricFailure(FAILED_REASONS.get(metric.source, INVALID_SOURCE), str(error)))
             statuses.append(MetricStatus())
             continue
         statuses.append(status_of(metric, found))
         if not name or found.replicas > most:
             most, name = found.replicas, described(metric)
     if len(failures) >= len(metrics) or (failures and most < scene.current):
-        return Asked(None, "", tuple(statuses), tuple(failures))
-    return Asked(most, name, tuple(statuses), tuple(failures))
+        return MetricProposal(None, "", tuple(statuses), tuple(failures))
+    return MetricProposal(most, name, tuple(statuses), tuple(failures))
 
 
-def propose(metric: Metric, reading: Reading, scene: Scene) -> Proposal:
+def propose(metric: Metric, reading: Reading, scene: ReplicaContext) -> Proposal:
     """Returns the number that one metric asks for. Raises one of FAILURES."""
     if metric.source not in FAILED_REASONS:
         raise InvalidTarget(f"unknown metric source type {metric.source!r}")
     if metric.target.amount is None or metric.target.kind not in _TARGETS[metric.source]:
         raise InvalidTarget(f"invalid {metric.source} metric source: its target is {metric.target.kind}")
-    if isinstance(reading, Unavailable):
+    if isinstance(reading, UnavailableMetric):
         raise NoUsableMetrics(f"unable to get {described(metric)}: {reading.message}")
     if not metric.tolerant:
         scene = replace(scene, tolerance=NO_TOLERANCE)
@@ -147,7 +147,7 @@ _TARGETS: Final = {
 }
 
 
-def _of_pods(metric: Metric, reading: PodReading | TotalsReading, scene: Scene, amount: int) -> Proposal:
+def _of_pods(metric: Metric, reading: PodReading | TotalsReading, scene: ReplicaContext, amount: int) -> Proposal:
     if isinstance(reading, TotalsReading):
         totals = reading.counted.usable()
     else:
@@ -166,7 +166,7 @@ def rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
     return MetricRule(metric.name, metric.container, percent, pod_level_resources)
 
 
-def _of_series(metric: Metric, reading: SeriesReading, scene: Scene, amount: int) -> Proposal:
+def _of_series(metric: Metric, reading: SeriesReading, scene: ReplicaContext, amount: int) -> Proposal:
     if metric.source == OBJECT:
         (value_milli,) = reading.values_milli
         by_object = replicas.object_value if metric.target.kind == VALUE else replicas.object_average

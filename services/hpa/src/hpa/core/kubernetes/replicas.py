@@ -26,7 +26,7 @@ class Proposal(Struct, frozen=True):
     milli: int | None = None
 
 
-class Scene(Struct, frozen=True):
+class ReplicaContext(Struct, frozen=True):
     """The values that every calculation needs. current: the replicas asked for; status: the replicas that exist."""
 
     current: int
@@ -38,7 +38,7 @@ class Scene(Struct, frozen=True):
     pod_level_resources: bool = True
 
 
-def by_utilization(scene: Scene, totals: Totals, target_percent: int) -> Proposal:
+def by_utilization(scene: ReplicaContext, totals: Totals, target_percent: int) -> Proposal:
     """Computes from a resource's usage in percent of its requests. Raises NoMatchingMetrics."""
     found = utilization(totals.matched_milli, totals.requested_milli, totals.matched, target_percent)
     with_unready = totals.unready > 0 and found.ratio > 1.0
@@ -55,7 +55,7 @@ def by_utilization(scene: Scene, totals: Totals, target_percent: int) -> Proposa
     return Proposal(_with_care(scene, found.ratio, again, pods), found.percent, found.average_milli)
 
 
-def by_average(scene: Scene, totals: Totals, target_milli: int) -> Proposal:
+def by_average(scene: ReplicaContext, totals: Totals, target_milli: int) -> Proposal:
     """Computes from a resource, or a metric of pods, in milli-units per pod."""
     ratio, average_milli = average_use(totals.used_milli, totals.samples, target_milli)
     with_unready = totals.unready > 0 and ratio > 1.0
@@ -72,11 +72,11 @@ def by_average(scene: Scene, totals: Totals, target_milli: int) -> Proposal:
     return Proposal(_with_care(scene, ratio, again, pods), milli=average_milli)
 
 
-def _scaled(scene: Scene, ratio: float, pods: int) -> int:
+def _scaled(scene: ReplicaContext, ratio: float, pods: int) -> int:
     return scene.current if scene.tolerance.holds(ratio) else int32(ceiling(ratio * pods))
 
 
-def _with_care(scene: Scene, ratio: float, again: float, pods: int) -> int:
+def _with_care(scene: ReplicaContext, ratio: float, again: float, pods: int) -> int:
     """Returns the number with missing and unready pods counted in. It never goes in the opposite direction."""
     turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
     if scene.tolerance.holds(again) or turned:
@@ -87,22 +87,22 @@ def _with_care(scene: Scene, ratio: float, again: float, pods: int) -> int:
     return replicas
 
 
-def object_value(scene: Scene, value_milli: int, target_milli: int) -> Proposal:
+def object_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
     """Computes from one object's value, against a target for all pods together. Raises NoPods."""
     return Proposal(_by_value(scene, value_milli, target_milli), milli=value_milli)
 
 
-def object_average(scene: Scene, value_milli: int, target_milli: int) -> Proposal:
+def object_average(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
     """Computes from one object's value, against a target per replica. Pods are not looked at."""
     return _by_average_value(scene, value_milli, target_milli, capped=False)
 
 
-def external_value(scene: Scene, values_milli: Sequence[int], target_milli: int) -> Proposal:
+def external_value(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
     """Computes from all series together, against a target for all pods together. Raises NoPods."""
     return object_value(scene, summed(values_milli), target_milli)
 
 
-def external_average(scene: Scene, values_milli: Sequence[int], target_milli: int) -> Proposal:
+def external_average(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
     """Computes from all series together, against a target per replica. Pods are not looked at."""
     return _by_average_value(scene, summed(values_milli), target_milli, capped=True)
 
@@ -112,7 +112,7 @@ def summed(values_milli: Sequence[int]) -> int:
     return min(sum(values_milli), INT64_MAX)
 
 
-def _by_value(scene: Scene, value_milli: int, target_milli: int) -> int:
+def _by_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> int:
     ratio = divided(float(value_milli), float(target_milli))
     if not scene.current:
         return int32(ceiling(ratio))
@@ -132,7 +132,7 @@ def _of_ready(ratio: float, ready: int) -> int:
     return int32(min(ceiling(ratio * ready), float(INT32_MAX)))
 
 
-def _by_average_value(scene: Scene, value_milli: int, target_milli: int, *, capped: bool) -> Proposal:
+def _by_average_value(scene: ReplicaContext, value_milli: int, target_milli: int, *, capped: bool) -> Proposal:
     replicas, value = scene.status, float(value_milli)
     if not scene.tolerance.holds(divided(value, float(target_milli) * float(replicas))):
         wanted = ceiling(divided(value, float(target_milli)))

@@ -86,7 +86,7 @@ class Totals(Struct, frozen=True, gc=False):
 NO_TOTALS: Final = Totals()
 
 
-class Counted(Struct, frozen=True, gc=False):
+class PodTotals(Struct, frozen=True, gc=False):
     """The sums over a number of pods. failure: the error of the first pod whose request is needed and not known."""
 
     totals: Totals
@@ -104,7 +104,7 @@ class Counted(Struct, frozen=True, gc=False):
         return self.totals
 
 
-def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> Counted:
+def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> PodTotals:
     """Returns the sums over these pods. Samples of other pods are not counted."""
     ready = used = matched = matched_used = requested = 0
     missing = missing_requested = missing_assumed = unready = unready_requested = 0
@@ -145,7 +145,7 @@ def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness
         unready=unready,
         unready_requested_milli=unready_requested,
     )
-    return Counted(totals, len(pods), failure)
+    return PodTotals(totals, len(pods), failure)
 
 
 def totals_of(seen: PodsSeen, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> Totals:
@@ -154,4 +154,4 @@ def totals_of(seen: PodsSeen, samples: Samples, rule: MetricRule, readiness: Rea
     found = counted(seen.pods, known, rule, readiness, now_ms)
     strays = [sample.value_milli for key, sample in known.items() if key not in seen.pods]
     totals = found.totals.changed(Totals(samples=len(strays), used_milli=sum(strays)), NO_TOTALS)
-    return Counted(totals, found.pods, found.failure).usable()
+    return PodTotals(totals, found.pods, found.failure).usable()

@@ -17,7 +17,7 @@ WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
 """The kinds that can be scaled. A Job's parallelism stays as in its manifest."""
 
 
-class Attached(Struct, frozen=True, gc=False):
+class AttachedPolicy(Struct, frozen=True, gc=False):
     """A scale policy of any kind.
 
     name: the policy's own name.
@@ -44,7 +44,7 @@ class Attached(Struct, frozen=True, gc=False):
         return self.wanted if isinstance(self.wanted, Autoscaler) else self.wanted.autoscaler
 
 
-def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> Attached:
+def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> AttachedPolicy:
     """Reads a scale policy from its manifest. Raises RequestError with the field, the value and what was expected.
 
     window_ms: the stabilization window for scaling in, if the policy's behavior sets none.
@@ -55,21 +55,21 @@ def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZA
         raise RequestError("INVALID_ARGUMENT", f"{manifest.get('kind')}: out of range: {error}") from error
 
 
-def _read(manifest: dict[str, Any], window_ms: int) -> Attached:
+def _read(manifest: dict[str, Any], window_ms: int) -> AttachedPolicy:
     kind, manifest = manifest.get("kind"), _without_nulls(manifest)
     if kind == manifests.KIND:
         found = read_autoscaler(manifest, window_ms)
         wanted = found.autoscaler
-        read = Attached(kind, found.name, found.target, wanted, wanted.min_replicas, wanted.max_replicas)
+        read = AttachedPolicy(kind, found.name, found.target, wanted, wanted.min_replicas, wanted.max_replicas)
     elif kind == scaled_object.KIND:
         scaled = read_scaled_object(manifest, window_ms)
         activation = scaled.activation
         least = activation.min_replicas if activation.idle_replicas is None else activation.idle_replicas
         most = scaled.autoscaler.max_replicas
-        read = Attached(kind, scaled.name, scaled.target, scaled, least, most, scaled.warnings)
+        read = AttachedPolicy(kind, scaled.name, scaled.target, scaled, least, most, scaled.warnings)
     elif kind == scale_policy.KIND:
         own = read_scale_policy(manifest, window_ms)
-        read = Attached(kind, own.name, own.target, own, own.min_replicas, own.max_replicas, _own_warnings(own))
+        read = AttachedPolicy(kind, own.name, own.target, own, own.min_replicas, own.max_replicas, _own_warnings(own))
     else:
         raise invalid("kind", kind, " or ".join(KINDS))
     if read.target.kind not in WORKLOAD_KINDS:

@@ -30,7 +30,7 @@ from hpa.core.kubernetes.policy import (
     GivenRules,
     Metric,
     ScalingPolicy,
-    Target,
+    TargetValue,
     completed,
 )
 from spillway.api import RequestError, invalid
@@ -102,7 +102,7 @@ class MetricSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     external: MetricSource | None = None
 
 
-class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class MetricPolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     type: str
     value: int
     period_seconds: int
@@ -111,7 +111,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 class RulesSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     stabilization_window_seconds: int | None = None
     select_policy: str | None = None
-    policies: tuple[PolicySpec, ...] | None = None
+    policies: tuple[MetricPolicySpec, ...] | None = None
     tolerance: Quantity | None = None
 
 
@@ -128,7 +128,7 @@ class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     behavior: BehaviorSpec | None = None
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class ManifestMetadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     namespace: str = "default"
     annotations: dict[str, str] = {}
@@ -137,7 +137,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class AutoscalerManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     api_version: str
     kind: str
-    metadata: Metadata
+    metadata: ManifestMetadata
     spec: AutoscalerSpec
     status: Any = None
 
@@ -150,7 +150,7 @@ class ScaleTarget(Struct, frozen=True):
     name: str
 
 
-class Attached(Struct, frozen=True):
+class AttachedAutoscaler(Struct, frozen=True):
     """An autoscaler and its workload. name: the manifest's own name."""
 
     name: str
@@ -158,7 +158,7 @@ class Attached(Struct, frozen=True):
     autoscaler: Autoscaler
 
 
-def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> Attached:
+def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> AttachedAutoscaler:
     """Returns the autoscaler of a manifest, which is not changed.
 
     Raises RequestError with the field, the value and what was expected.
@@ -170,7 +170,7 @@ def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILI
     spec, where = read.spec, f"{KIND}.spec"
     metrics = read_metrics(spec.metrics or (), f"{where}.metrics")
     least = 1 if spec.min_replicas is None else spec.min_replicas
-    default = Metric(RESOURCE, "cpu", Target(UTILIZATION, 80))
+    default = Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, 80))
     wanted = Autoscaler(
         max_replicas=within(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas"),
         metrics=metrics or (default,),
@@ -179,7 +179,7 @@ def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILI
     )
     if least == 0 and not wanted.reaches_zero():
         raise invalid(f"{where}.minReplicas", 0, "1 or more, or a metric of type Object or External")
-    return Attached(read.metadata.name, target_of(read.metadata, spec.scale_target_ref), wanted)
+    return AttachedAutoscaler(read.metadata.name, target_of(read.metadata, spec.scale_target_ref), wanted)
 
 
 def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...]:
@@ -187,7 +187,7 @@ def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...
     return tuple(_metric(metric, f"{where}[{index}]") for index, metric in enumerate(found))
 
 
-def target_of(metadata: Metadata, reference: CrossReference) -> ScaleTarget:
+def target_of(metadata: ManifestMetadata, reference: CrossReference) -> ScaleTarget:
     """Returns the target. Raises RequestError when the policy or its workload has a name that no object can have."""
     check_name(metadata.name, "metadata.name")
     namespace = check_name(metadata.namespace or "default", "metadata.namespace", LABEL_NAME, 63)
@@ -241,7 +241,7 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
     )
 
 
-def _policy(spec: PolicySpec, where: str) -> ScalingPolicy:
+def _policy(spec: MetricPolicySpec, where: str) -> ScalingPolicy:
     kind = chosen(spec.type, POLICY_KINDS, f"{where}.type")
     amount = within(spec.value, 1, 2**31 - 1, f"{where}.value")
     return ScalingPolicy(
@@ -307,7 +307,7 @@ def _needed(name: str, where: str) -> str:
     return short(name, where)
 
 
-def _of_resource(given: ResourceSource, source: str, target: Target, where: str) -> Metric:
+def _of_resource(given: ResourceSource, source: str, target: TargetValue, where: str) -> Metric:
     if (source == CONTAINER_RESOURCE) != bool(given.container):
         raise invalid(
             f"{where}.container", given.container, "a container's name for ContainerResource, and none for Resource"
@@ -317,7 +317,7 @@ def _of_resource(given: ResourceSource, source: str, target: Target, where: str)
     )
 
 
-def _of_metric(given: MetricSource, source: str, target: Target, where: str) -> Metric:
+def _of_metric(given: MetricSource, source: str, target: TargetValue, where: str) -> Metric:
     described = given.described_object
     if (source == OBJECT) != (described is not None):
         raise invalid(
@@ -340,7 +340,7 @@ def _of_metric(given: MetricSource, source: str, target: Target, where: str) -> 
     )
 
 
-def _target(given: MetricTarget, source: str, where: str) -> Target:
+def _target(given: MetricTarget, source: str, where: str) -> TargetValue:
     if given.type not in TARGETS[source]:
         raise invalid(f"{where}.type", given.type, " or ".join(TARGETS[source]))
     amounts = {
@@ -357,4 +357,4 @@ def _target(given: MetricTarget, source: str, where: str) -> Target:
     )
     if amount <= 0:
         raise invalid(f"{where}.{field}", written, "more than 0")
-    return Target(TARGET_KINDS[given.type], amount)
+    return TargetValue(TARGET_KINDS[given.type], amount)

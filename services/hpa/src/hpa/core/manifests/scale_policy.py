@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.cron import Cron, InvalidCron, parse_cron, parse_zone
+from hpa.core.cron import CronSchedule, InvalidCron, parse_cron, parse_zone
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger
 from hpa.core.kubernetes.policy import DOWNSCALE_STABILIZATION_MS, Autoscaler
@@ -17,7 +17,7 @@ from hpa.core.manifests.manifests import (
     REPLICAS_MAX,
     BehaviorSpec,
     CrossReference,
-    Metadata,
+    ManifestMetadata,
     MetricSpec,
     ScaleTarget,
     bounded,
@@ -28,8 +28,18 @@ from hpa.core.manifests.manifests import (
     target_of,
     within,
 )
-from hpa.core.own.calendar import BLACKOUT, CEILING, EXACT, FLOOR, Once, Recurring, Window, next_local, unix_of
-from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.calendar import (
+    BLACKOUT,
+    CEILING,
+    EXACT,
+    FLOOR,
+    RecurringPeriod,
+    SinglePeriod,
+    Window,
+    next_local,
+    unix_of,
+)
+from hpa.core.own.draining import DrainTarget, ServiceRate
 from hpa.core.own.headroom import HeadroomShare
 from spillway.api import RequestError, invalid
 from spillway.kubernetes.pod_shape import convert
@@ -86,7 +96,7 @@ class ShareSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     time_zone: str = "UTC"
 
 
-class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ScalePolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     scale_target_ref: CrossReference
     max_replicas: int
     min_replicas: int = 0
@@ -97,11 +107,11 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     behavior: BehaviorSpec | None = None
 
 
-class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ScalePolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     api_version: str
     kind: str
-    metadata: Metadata
-    spec: PolicySpec
+    metadata: ManifestMetadata
+    spec: ScalePolicySpec
     status: Any = None
 
 
@@ -114,7 +124,7 @@ class Drain(Struct, frozen=True):
 
     queue: KafkaTrigger
     target: DrainTarget
-    service: Service
+    service: ServiceRate
     ignored: tuple[str, ...] = ()
 
 
@@ -138,7 +148,7 @@ class ScalePolicy(Struct, frozen=True):
 def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> ScalePolicy:
     """Returns the ScalePolicy of a manifest. window_ms and errors: as for read_autoscaler."""
     check_kind(manifest, API_VERSION, KIND)
-    read: PolicyManifest = convert(manifest, PolicyManifest, KIND)
+    read: ScalePolicyManifest = convert(manifest, ScalePolicyManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
     most = within(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas")
     least = within(spec.min_replicas, 0, most, f"{where}.minReplicas")
@@ -180,7 +190,7 @@ def _window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
     return Window(short(spec.name, f"{where}.name"), _times(spec, where), effects[0], number, precedence)
 
 
-def _times(spec: WindowSpec, where: str) -> Recurring | Once:
+def _times(spec: WindowSpec, where: str) -> RecurringPeriod | SinglePeriod:
     zone = _zone(spec.time_zone, where)
     given = tuple(bool(text) for text in (spec.start, spec.end, spec.from_, spec.until))
     if given not in ((True, True, False, False), (False, False, True, True)):
@@ -188,7 +198,7 @@ def _times(spec: WindowSpec, where: str) -> Recurring | Once:
     if spec.start:
         return _recurring(spec.start, spec.end, zone, where)
     try:
-        once = Once(unix_of(spec.from_, zone), unix_of(spec.until, zone))
+        once = SinglePeriod(unix_of(spec.from_, zone), unix_of(spec.until, zone))
     except ValueError:
         raise invalid(f"{where}.from, until", (spec.from_, spec.until), "dates, as 2026-11-27T08:00") from None
     if once.until_s <= once.from_s:
@@ -196,8 +206,8 @@ def _times(spec: WindowSpec, where: str) -> Recurring | Once:
     return once
 
 
-def _recurring(start: str, end: str, zone: ZoneInfo, where: str) -> Recurring:
-    found = Recurring(_cron(start, f"{where}.start"), _cron(end, f"{where}.end"), zone)
+def _recurring(start: str, end: str, zone: ZoneInfo, where: str) -> RecurringPeriod:
+    found = RecurringPeriod(_cron(start, f"{where}.start"), _cron(end, f"{where}.end"), zone)
     for name, line, cron in (("start", start, found.start), ("end", end, found.end)):
         if next_local(cron, zone, 0) is None:
             raise invalid(f"{where}.{name}", line, "cron lines for a time in the future")
@@ -206,7 +216,7 @@ def _recurring(start: str, end: str, zone: ZoneInfo, where: str) -> Recurring:
     return found
 
 
-def _cron(line: str, where: str) -> Cron:
+def _cron(line: str, where: str) -> CronSchedule:
     try:
         return parse_cron(line)
     except InvalidCron as error:
@@ -234,7 +244,7 @@ def _drain(spec: DrainSpec, where: str) -> Drain:
     if not within_s:
         raise invalid(f"{where}.within", spec.within, "at least 1s")
     start_s, pause_s = _seconds(spec.start_up, f"{where}.startUp"), _seconds(spec.rebalance, f"{where}.rebalance")
-    service = Service(spec.records_per_second, start_s, pause_s)
+    service = ServiceRate(spec.records_per_second, start_s, pause_s)
     target = DrainTarget(within_s, margin, spec.alternate)
     return Drain(queue, target, service, tuple(sorted(spec.kafka.keys() - HONOURED)))
 

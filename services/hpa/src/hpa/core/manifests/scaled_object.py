@@ -39,13 +39,13 @@ from hpa.core.kubernetes.policy import (
     VALUE,
     Autoscaler,
     Metric,
-    Target,
+    TargetValue,
 )
 from hpa.core.manifests.manifests import (
     REPLICAS_MAX,
     BehaviorSpec,
     CrossReference,
-    Metadata,
+    ManifestMetadata,
     ScaleTarget,
     bounded,
     check_kind,
@@ -156,7 +156,7 @@ class ScaledObjectSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 class ScaledObjectManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     api_version: str
     kind: str
-    metadata: Metadata
+    metadata: ManifestMetadata
     spec: ScaledObjectSpec
     status: Any = None
 
@@ -179,7 +179,7 @@ class NamedTrigger(Struct, frozen=True):
     source: KafkaTrigger | CronTrigger | PrometheusTrigger
 
 
-class Composed(Struct, frozen=True):
+class ComposedMetric(Struct, frozen=True):
     """The one metric that replaces the metrics of all triggers.
 
     target: as written.
@@ -203,7 +203,7 @@ class ScaledObject(Struct, frozen=True):
     activation: Activation
     polling_ms: int
     fallback: Fallback | None = None
-    composed: Composed | None = None
+    composed: ComposedMetric | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -228,7 +228,7 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
     if composed is not None:
         kind = VALUE if composed.by_value else AVERAGE_VALUE
         resources = [metric for metric in metrics if metric.source != EXTERNAL]
-        metrics = [Metric(EXTERNAL, COMPOSITE, Target(kind, composed.target_milli)), *resources]
+        metrics = [Metric(EXTERNAL, COMPOSITE, TargetValue(kind, composed.target_milli)), *resources]
     fallback = _fallback(spec.fallback, bool(triggers), f"{where}.fallback")
     behavior, config = spec.advanced.horizontal_pod_autoscaler_config.behavior, f"{where}.advanced.{CONFIG}"
     reference = CrossReference(spec.scale_target_ref.kind, spec.scale_target_ref.name)
@@ -247,7 +247,9 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
     )
 
 
-def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback | None, where: str) -> Activation:
+def _activation(
+    spec: ScaledObjectSpec, metadata: ManifestMetadata, fallback: Fallback | None, where: str
+) -> Activation:
     _check_paused(metadata.annotations.get(PAUSED_REPLICAS))
     cooldown_s = COOLDOWN_MS // 1000 if spec.cooldown_period is None else spec.cooldown_period
     first_s = within(spec.initial_cooldown_period, 0, SECONDS_MAX, f"{where}.initialCooldownPeriod")
@@ -289,7 +291,7 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
         _check_queue(source, named, path)
         kind = chosen(trigger.metric_type or "AverageValue", METRIC_TYPES, f"{path}.metricType")
         named.append(NamedTrigger(trigger.name, name, source))
-        metrics.append(Metric(EXTERNAL, name, Target(kind, target_milli)))
+        metrics.append(Metric(EXTERNAL, name, TargetValue(kind, target_milli)))
     return named, metrics
 
 
@@ -382,10 +384,10 @@ def _resource(trigger: TriggerSpec, where: str) -> Metric:
     if amount <= 0:
         raise invalid(f"{where}.metadata.value", written, "more than 0")
     source = CONTAINER_RESOURCE if container else RESOURCE
-    return Metric(source, trigger.type, Target(kind, amount), container=container)
+    return Metric(source, trigger.type, TargetValue(kind, amount), container=container)
 
 
-def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> Composed | None:
+def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> ComposedMetric | None:
     if not spec.formula:
         return None
     unnamed = [one.metric for one in triggers if not one.name]
@@ -400,7 +402,7 @@ def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> 
     if target_milli <= 0:
         raise invalid(f"{where}.target", spec.target, "more than 0")
     kind = chosen(spec.metric_type or "AverageValue", METRIC_TYPES, f"{where}.metricType")
-    return Composed(formula, spec.target, target_milli, activation_milli, kind == VALUE)
+    return ComposedMetric(formula, spec.target, target_milli, activation_milli, kind == VALUE)
 
 
 def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback | None:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from hpa.core.cron import NEXTS_KEPT, YEARS_LOOKED_AHEAD, Cron
+from hpa.core.cron import NEXTS_KEPT, YEARS_LOOKED_AHEAD, CronSchedule
 
 FLOOR: Final = "floor"
 CEILING: Final = "ceiling"
@@ -27,15 +27,15 @@ DAY: Final = timedelta(days=1)
 DAYS_LOOKED_AHEAD: Final = 366 * YEARS_LOOKED_AHEAD * DAY
 
 
-class Recurring(Struct, frozen=True):
+class RecurringPeriod(Struct, frozen=True):
     """Times that recur: from each time of `start` to the next time of `end`, in the zone."""
 
-    start: Cron
-    end: Cron
+    start: CronSchedule
+    end: CronSchedule
     zone: ZoneInfo
 
 
-class Once(Struct, frozen=True):
+class SinglePeriod(Struct, frozen=True):
     """A single period in Unix time. from_s is in it, until_s is not."""
 
     from_s: int
@@ -51,20 +51,20 @@ class Window(Struct, frozen=True):
     """
 
     name: str
-    times: Recurring | Once
+    times: RecurringPeriod | SinglePeriod
     effect: str
     replicas: int = 0
     precedence: int = 0
 
 
-class Opening(Struct, frozen=True):
+class WindowState(Struct, frozen=True):
     """The state of a window. due_s: when it opens or closes next; None: never again."""
 
     is_open: bool
     due_s: int | None
 
 
-class Bound(Struct, frozen=True):
+class CalendarBound(Struct, frozen=True):
     """The effect of the open windows.
 
     replicas: the number that they leave of the number asked for.
@@ -77,17 +77,17 @@ class Bound(Struct, frozen=True):
     due_s: int | None
 
 
-def opening(times: Recurring | Once, now_s: int) -> Opening:
+def opening(times: RecurringPeriod | SinglePeriod, now_s: int) -> WindowState:
     """Returns whether a window is open at now_s, and when that changes."""
-    if isinstance(times, Once):
+    if isinstance(times, SinglePeriod):
         is_open = times.from_s <= now_s < times.until_s
-        return Opening(is_open, next((at for at in (times.from_s, times.until_s) if at > now_s), None))
+        return WindowState(is_open, next((at for at in (times.from_s, times.until_s) if at > now_s), None))
     start, end = _next(times.start, times.zone, now_s), _next(times.end, times.zone, now_s)
     comes = [coming.at_s for coming in (start, end) if coming is not None]
-    return Opening(end is not None and (start is None or end <= start), min(comes, default=None))
+    return WindowState(end is not None and (start is None or end <= start), min(comes, default=None))
 
 
-def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) -> Bound:
+def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) -> CalendarBound:
     """Applies all open windows to `asked`, the lowest precedence first.
 
     due_s: when time alone may change the result.
@@ -100,7 +100,7 @@ def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) ->
             by.append(window.name)
         replicas = left
     due = (found.due_s for _, found in openings if found.due_s is not None)
-    return Bound(replicas, tuple(by), min(due, default=None))
+    return CalendarBound(replicas, tuple(by), min(due, default=None))
 
 
 def _last_word(window: Window) -> tuple[int, int, str]:
@@ -115,20 +115,20 @@ def _applied(window: Window, replicas: int, current: int) -> int:
     return window.replicas if window.effect == EXACT else current
 
 
-class Coming(NamedTuple):
+class NextOccurrence(NamedTuple):
     """The next time of a line. at_s: Unix time; local: the local time of the line, even if the clocks skip it."""
 
     at_s: int
     local: datetime
 
 
-def next_local(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
+def next_local(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
     """Returns the first instant after now_s (Unix time) that matches the line; None: not within five years."""
     coming = _next(cron, zone, now_s)
     return coming.at_s if coming is not None else None
 
 
-def _next(cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
+def _next(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> NextOccurrence | None:
     today = datetime.fromtimestamp(now_s, zone).replace(hour=0, minute=0, second=0, tzinfo=None, fold=0)
     for day in (today, today + DAY):  # Where the clocks go back over midnight, times of tomorrow may be over, too.
         coming = _first_from(cron, zone, day)
@@ -141,7 +141,7 @@ def _next(cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
 
 
 @lru_cache(maxsize=NEXTS_KEPT)
-def _first_from(cron: Cron, zone: ZoneInfo, day: datetime) -> Coming | None:
+def _first_from(cron: CronSchedule, zone: ZoneInfo, day: datetime) -> NextOccurrence | None:
     """Returns the first time on that day or later. It is cached, so that years are searched only once a day."""
     end = day + DAYS_LOOKED_AHEAD
     while day < end:
@@ -149,13 +149,13 @@ def _first_from(cron: Cron, zone: ZoneInfo, day: datetime) -> Coming | None:
             day = (day.replace(day=1) + 31 * DAY).replace(day=1)
         elif cron.matches_day(day):
             local = day.replace(hour=min(cron.hours.values), minute=min(cron.minutes.values))
-            return Coming(instant(local, zone), local)
+            return NextOccurrence(instant(local, zone), local)
         else:
             day += DAY
     return None
 
 
-def _next_on(day: datetime, cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
+def _next_on(day: datetime, cron: CronSchedule, zone: ZoneInfo, now_s: int) -> NextOccurrence | None:
     """Returns the first time after now_s on a day that matches the line.
 
     A later local time is never an earlier instant.
@@ -167,7 +167,7 @@ def _next_on(day: datetime, cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | 
     in_hour = day.replace(hour=hours[past])
     past = bisect_right(minutes, now_s, key=lambda minute: instant(in_hour.replace(minute=minute), zone))
     local = in_hour.replace(minute=minutes[past])
-    return Coming(instant(local, zone), local)
+    return NextOccurrence(instant(local, zone), local)
 
 
 def instant(local: datetime, zone: ZoneInfo) -> int:

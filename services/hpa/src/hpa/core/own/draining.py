@@ -40,7 +40,7 @@ Column = NDArray[np.float64]
 """One number for each partition in their order, or for each replica."""
 
 
-class Partition(Struct, frozen=True):
+class QueuePartition(Struct, frozen=True):
     """One partition.
 
     lag: unread records.
@@ -54,8 +54,8 @@ class Partition(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Partitions:
-    """All partitions of a queue, in their order: the fields of Partition as columns.
+class QueuePartitions:
+    """All partitions of a queue, in their order: the fields of QueuePartition as columns.
 
     They are never changed in place.
     """
@@ -65,7 +65,7 @@ class Partitions:
     waited_s: Column
 
     @classmethod
-    def of(cls, rows: Sequence[Partition]) -> Self:
+    def of(cls, rows: Sequence[QueuePartition]) -> Self:
         columns = ([one.lag for one in rows], [one.arrivals for one in rows], [one.waited_s for one in rows])
         return cls(*(np.array(column, dtype=np.float64) for column in columns))
 
@@ -73,7 +73,7 @@ class Partitions:
         return len(self.lag)
 
 
-class Service(Struct, frozen=True):
+class ServiceRate(Struct, frozen=True):
     """The speed of replicas. rate: records a second of one replica that never waits for records, above 0."""
 
     rate: float
@@ -94,7 +94,7 @@ class DrainTarget(Struct, frozen=True):
     alternates: bool = False
 
 
-class Group(Struct, frozen=True):
+class ConsumerGroup(Struct, frozen=True):
     """The consumer group.
 
     wanted: replicas asked for.
@@ -120,7 +120,7 @@ class DrainWish(Struct, frozen=True):
 
 
 def replicas_to_drain(
-    group: Group, partitions: Partitions, service: Service, target: DrainTarget, max_replicas: int
+    group: ConsumerGroup, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
     """Returns the size that drains in time, at most one replica for each partition.
 
@@ -153,7 +153,7 @@ def replicas_to_drain(
     return DrainWish(kept, WITHIN_TARGET, delay_s + drained_s(kept, joined, service), hot)
 
 
-def _pays(kept: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
+def _pays(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
     """Returns whether the idle time until others could start in their place is above the cost of a pause.
 
     If the last replica is done before that, only the time until then counts: all leave together with one pause.
@@ -167,7 +167,7 @@ def _pays(kept: int, partitions: Partitions, service: Service, target: DrainTarg
     return idle_s > kept * service.rebalance_s
 
 
-def _harmless(kept: int, fewer: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
+def _harmless(kept: int, fewer: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
     """Returns whether the remaining replicas read everything in time.
 
     Late records may take hardly longer than with all.
@@ -178,13 +178,13 @@ def _harmless(kept: int, fewer: int, partitions: Partitions, service: Service, t
     return then_s <= max(target.within_s - oldest_s, now_s / HOT_SHARE)
 
 
-def _grows_late(now: Partitions, later: Partitions, target: DrainTarget) -> bool:
+def _grows_late(now: QueuePartitions, later: QueuePartitions, target: DrainTarget) -> bool:
     """Returns whether the lag of some partition grows and is already more than arrives there within the target time."""
     evenly = later.arrivals * target.within_s
     return bool(((later.lag > now.lag) & (later.lag > evenly) & (evenly > 0)).any())
 
 
-def _for_a_while(kept: int, partitions: Partitions, service: Service, target: DrainTarget) -> int:
+def _for_a_while(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> int:
     """Returns the size that saves most until all replicas are needed again; kept when no size saves enough.
 
     One size is tried for each even deal of partitions.
@@ -206,14 +206,16 @@ def _for_a_while(kept: int, partitions: Partitions, service: Service, target: Dr
     return size
 
 
-def _keep_up_s(replicas: int, partitions: Partitions, rate: float, target: DrainTarget) -> float:
+def _keep_up_s(replicas: int, partitions: QueuePartitions, rate: float, target: DrainTarget) -> float:
     """Returns how long so many replicas keep up at this rate before new records are late."""
     grows = dealt(partitions.arrivals, replicas) - rate
     room = rate * target.within_s - dealt(partitions.lag, replicas)
     return float((room[grows > 0] / grows[grows > 0]).min(initial=math.inf))
 
 
-def _more(group: Group, partitions: Partitions, service: Service, target: DrainTarget, most: int) -> DrainWish:
+def _more(
+    group: ConsumerGroup, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int
+) -> DrainWish:
     first_s = min(group.ready_in_s, service.start_s)
     left = after(partitions, group.reading, service, first_s)
     left = after(left, group.wanted, service, service.start_s - first_s, service.rebalance_s)
@@ -229,7 +231,7 @@ def _more(group: Group, partitions: Partitions, service: Service, target: DrainT
     return DrainWish(wanted, TO_DRAIN, then_s, hot)
 
 
-def _joined(group: Group, partitions: Partitions, service: Service) -> tuple[Partitions, float]:
+def _joined(group: ConsumerGroup, partitions: QueuePartitions, service: ServiceRate) -> tuple[QueuePartitions, float]:
     """Returns the queue once all wanted replicas read, and the seconds until then."""
     if group.reading >= group.wanted:
         return partitions, 0.0
@@ -237,26 +239,28 @@ def _joined(group: Group, partitions: Partitions, service: Service) -> tuple[Par
     return left, group.ready_in_s + service.rebalance_s
 
 
-def after(partitions: Partitions, replicas: int, service: Service, seconds: float, pause_s: float = 0.0) -> Partitions:
+def after(
+    partitions: QueuePartitions, replicas: int, service: ServiceRate, seconds: float, pause_s: float = 0.0
+) -> QueuePartitions:
     """Returns the queue after so many replicas have read for `seconds`, and nobody for `pause_s` after that."""
     come = partitions.lag + partitions.arrivals * seconds
     if replicas:
         records, read = dealt(come, replicas), service.rate * seconds
         left = np.divide(records - read, records, out=np.zeros(replicas), where=records > read)
         come = come * np.resize(left, len(come))
-    return _aged(Partitions(come, partitions.arrivals, partitions.waited_s), seconds, pause_s)
+    return _aged(QueuePartitions(come, partitions.arrivals, partitions.waited_s), seconds, pause_s)
 
 
-def _aged(queue: Partitions, seconds: float, pause_s: float) -> Partitions:
+def _aged(queue: QueuePartitions, seconds: float, pause_s: float) -> QueuePartitions:
     """Returns the queue after `seconds`, which its lag already includes, and after a pause.
 
     More records arrive in the pause.
     """
     waited_s = np.where(queue.lag > 0, queue.waited_s + seconds, 0.0) + pause_s
-    return Partitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
+    return QueuePartitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
 
 
-def _to_keep_up(queue: Partitions, target: DrainTarget) -> Column:
+def _to_keep_up(queue: QueuePartitions, target: DrainTarget) -> Column:
     """Returns the records a second of each partition that must be read so that no present record waits too long.
 
     Records beyond even arrivals are assumed to be as old as the oldest one.
@@ -267,7 +271,7 @@ def _to_keep_up(queue: Partitions, target: DrainTarget) -> Column:
     return needed
 
 
-def _least(partitions: Partitions, service: Service, target: DrainTarget, most: int) -> tuple[int, int]:
+def _least(partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int) -> tuple[int, int]:
     """Returns (replicas, hot): the fewest replicas that drain in time with the margin, arrivals included.
 
     Returns `most` when no size does.
@@ -294,12 +298,14 @@ def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
     return [int(size) for size in sizes[fit]]
 
 
-def steady_size(partitions: Partitions, service: Service, target: DrainTarget, most: int) -> int:
+def steady_size(partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int) -> int:
     """Returns the size for the same arrivals once nothing waits; 0 without arrivals."""
     if not partitions.arrivals.any():
         return 0
     nothing = np.zeros(len(partitions))
-    return _least(Partitions(nothing, partitions.arrivals, nothing), service, target, min(most, len(partitions)))[0]
+    return _least(QueuePartitions(nothing, partitions.arrivals, nothing), service, target, min(most, len(partitions)))[
+        0
+    ]
 
 
 def dealt(values: Column, replicas: int) -> Column:
@@ -316,12 +322,12 @@ def _fits(size: int, loads: Column, rate: float) -> bool:
     return bool(dealt(loads, size).max() <= rate * (1 + ROUNDING))
 
 
-def drained_s(replicas: int, partitions: Partitions, service: Service) -> float:
+def drained_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> float:
     """Returns the seconds until the busiest replica has read all present records and those that arrive meanwhile."""
     return float(_alone_s(replicas, partitions, service).max()) if replicas else math.inf
 
 
-def _alone_s(replicas: int, partitions: Partitions, service: Service) -> Column:
+def _alone_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> Column:
     """Returns the same for each replica and its own partitions."""
     lag, spare = dealt(partitions.lag, replicas), service.rate - dealt(partitions.arrivals, replicas)
     took_s = np.where((lag <= 0) & (spare >= 0), 0.0, math.inf)

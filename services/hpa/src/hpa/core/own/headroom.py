@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from hpa.core.own.calendar import Recurring, opening
+from hpa.core.own.calendar import RecurringPeriod, opening
 
 
 class HeadroomShare(Struct, frozen=True):
@@ -15,7 +15,7 @@ class HeadroomShare(Struct, frozen=True):
 
     supply_class: str
     percent: int
-    times: Recurring | None = None
+    times: RecurringPeriod | None = None
 
 
 def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]:

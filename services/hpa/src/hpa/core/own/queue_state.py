@@ -15,7 +15,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.kubernetes.history import Steps, highest_since, recorded
-from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partitions, Service, replicas_to_drain, steady_size
+from hpa.core.own.draining import (
+    ConsumerGroup,
+    DrainTarget,
+    DrainWish,
+    QueuePartitions,
+    ServiceRate,
+    replicas_to_drain,
+    steady_size,
+)
 
 ARRIVALS_S: Final = 120.0
 """The seconds for which arrivals are kept."""
@@ -46,7 +54,7 @@ class Offsets(Struct, frozen=True):
     never: bool = False
 
 
-class Run(Struct, frozen=True):
+class PartitionRun(Struct, frozen=True):
     """A run of consecutive partitions of a topic."""
 
     topic: str
@@ -54,7 +62,7 @@ class Run(Struct, frozen=True):
     count: int
 
 
-class Seen(Struct, frozen=True):
+class QueueObservation(Struct, frozen=True):
     """One observation of all partitions in their order. reading: the replicas that read, out of the wanted ones.
 
     runs: the partitions in that order. Without them, each partition is known only by its place.
@@ -64,10 +72,10 @@ class Seen(Struct, frozen=True):
     offsets: tuple[Offsets, ...]
     wanted: int
     reading: int
-    runs: tuple[Run, ...] = ()
+    runs: tuple[PartitionRun, ...] = ()
 
 
-class Came(Struct, frozen=True):
+class ArrivalRate(Struct, frozen=True):
     """The records a second that came to all partitions during `seconds` until at_ms."""
 
     at_ms: int
@@ -75,7 +83,7 @@ class Came(Struct, frozen=True):
     rate: float
 
 
-class Work(Struct, frozen=True, gc=False):
+class ReadingWork(Struct, frozen=True, gc=False):
     """The records read, and the seconds of replicas that never waited. Older work counts less."""
 
     records: float = 0.0
@@ -93,10 +101,10 @@ class QueueState(Struct, frozen=True, gc=False):
     rued_ms: when replicas that had left were last called back sooner than they could have started.
     """
 
-    seen: Seen | None = None
-    came: tuple[Came, ...] = ()
+    seen: QueueObservation | None = None
+    came: tuple[ArrivalRate, ...] = ()
     counts: tuple[float, ...] = ()
-    work: Work = Work()
+    work: ReadingWork = ReadingWork()
     steps: Steps = ()
     grown_ms: int = 0
     left_ms: int = 0
@@ -106,7 +114,7 @@ class QueueState(Struct, frozen=True, gc=False):
 NOTHING_SEEN: Final = QueueState()
 
 
-def learned(state: QueueState, seen: Seen) -> QueueState:
+def learned(state: QueueState, seen: QueueObservation) -> QueueState:
     """Returns the state with one more observation. One that is hardly newer than the last changes nothing.
 
     A different observation of the same instant replaces the last one.
@@ -123,13 +131,15 @@ def learned(state: QueueState, seen: Seen) -> QueueState:
     pairs = zip(before, seen.offsets, strict=True)
     come = [0 if one is None else max(0, now.latest - one.latest) for one, now in pairs]
     kept = (one for one in state.came if one.at_ms > seen.at_ms - ARRIVALS_S * 1000)
-    came = (*kept, Came(seen.at_ms, seconds, sum(come) / seconds))
+    came = (*kept, ArrivalRate(seen.at_ms, seconds, sum(come) / seconds))
     weight = math.exp(-seconds / SHARES_MEAN_S)
     counts = tuple(weight * count + records for count, records in zip(counts, come, strict=True))
     return replace(state, seen=seen, came=came, counts=counts, work=_worked(state.work, last, seen, seconds))
 
 
-def _aligned(last: Seen, counts: Sequence[float], seen: Seen) -> tuple[Sequence[Offsets | None], Sequence[float]]:
+def _aligned(
+    last: QueueObservation, counts: Sequence[float], seen: QueueObservation
+) -> tuple[Sequence[Offsets | None], Sequence[float]]:
     """Returns the earlier offsets and count of each partition that is seen now; (None, 0) for new partitions.
 
     Records in a topic that is new to the group did not come just now.
@@ -144,19 +154,19 @@ def _aligned(last: Seen, counts: Sequence[float], seen: Seen) -> tuple[Sequence[
     return [offsets_before.get(place) for place in places], [counts_before.get(place, 0.0) for place in places]
 
 
-def runs_of(places: Iterable[tuple[str, int]]) -> tuple[Run, ...]:
+def runs_of(places: Iterable[tuple[str, int]]) -> tuple[PartitionRun, ...]:
     """Returns the runs of these (topic, partition), which keep their order."""
-    runs: list[Run] = []
+    runs: list[PartitionRun] = []
     for topic, partition in places:
         last = runs[-1] if runs else None
         if last is not None and (last.topic, last.first + last.count) == (topic, partition):
-            runs[-1] = Run(topic, last.first, last.count + 1)
+            runs[-1] = PartitionRun(topic, last.first, last.count + 1)
         else:
-            runs.append(Run(topic, partition, 1))
+            runs.append(PartitionRun(topic, partition, 1))
     return tuple(runs)
 
 
-def _places(seen: Seen) -> Iterator[tuple[str, int]]:
+def _places(seen: QueueObservation) -> Iterator[tuple[str, int]]:
     return ((run.topic, run.first + number) for run in seen.runs for number in range(run.count))
 
 
@@ -166,7 +176,7 @@ def shares_of(counts: Sequence[float], partitions: int) -> list[float]:
     return [(count + ASSUMED_RECORDS) / total for count in (*counts, *[0.0] * (partitions - len(counts)))]
 
 
-def arrivals_of(came: Sequence[Came]) -> float:
+def arrivals_of(came: Sequence[ArrivalRate]) -> float:
     """Returns the records a second that are expected to come to all partitions."""
     left_s = BURSTS_SHARE * sum(one.seconds for one in came)
     slowest_first = sorted(came, key=lambda one: one.rate)
@@ -178,7 +188,7 @@ def arrivals_of(came: Sequence[Came]) -> float:
     return sum(min(one.rate, most) * one.seconds for one in came) / sum(one.seconds for one in came)
 
 
-def _worked(work: Work, last: Seen, seen: Seen, seconds: float) -> Work:
+def _worked(work: ReadingWork, last: QueueObservation, seen: QueueObservation, seconds: float) -> ReadingWork:
     """Returns the work with the records that replicas read without waiting. Replicas that may have waited are left out.
 
     The partitions of each replica are not known. So the share of empty partitions gives the share of replicas that, by
@@ -197,21 +207,21 @@ def _worked(work: Work, last: Seen, seen: Seen, seconds: float) -> Work:
     weight = math.exp(-seconds / RATE_MEAN_S)
     known = (pair for pair in pairs if not (pair[0].never or pair[1].never))
     records = sum(max(0, now.committed - before.committed) for before, now in known)
-    return Work(weight * work.records + records, weight * work.seconds + readers * (1 - waiting) * seconds)
+    return ReadingWork(weight * work.records + records, weight * work.seconds + readers * (1 - waiting) * seconds)
 
 
 def _empty(offsets: Offsets) -> bool:
     return offsets.never or offsets.latest <= offsets.committed
 
 
-def rate_of(work: Work, assumed: float) -> float:
+def rate_of(work: ReadingWork, assumed: float) -> float:
     """Returns the records a second of one replica. The assumed rate counts as much as a few seen records."""
     seconds = ASSUMED_RECORDS / assumed
     return (work.records + ASSUMED_RECORDS) / (work.seconds + seconds)
 
 
 def decided(
-    state: QueueState, service: Service, target: DrainTarget, bounds: tuple[int, int]
+    state: QueueState, service: ServiceRate, target: DrainTarget, bounds: tuple[int, int]
 ) -> tuple[DrainWish, QueueState]:
     """Returns the size that is asked for at the last observation. Raises ValueError when there is none.
 
@@ -223,7 +233,7 @@ def decided(
         raise ValueError("a queue that was never seen: expected an observation first")
     known = replace(service, rate=rate_of(state.work, service.rate))
     ready_in_s = max(0.0, service.start_s - (seen.at_ms - state.grown_ms) / 1000)
-    group = Group(seen.wanted, min(seen.reading, seen.wanted), ready_in_s)
+    group = ConsumerGroup(seen.wanted, min(seen.reading, seen.wanted), ready_in_s)
     partitions = partitions_of(state, seen.offsets)
     wish = replicas_to_drain(group, partitions, known, target, bounds[1])
     asked = max(wish.replicas, bounds[0])
@@ -241,9 +251,9 @@ def decided(
     return replace(wish, replicas=held), state
 
 
-def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> Partitions:
+def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> QueuePartitions:
     """Returns the queue as a fluid."""
     lag = [max(0, one.latest - one.committed) for one in offsets]
     waited_s = [one.waited_s for one in offsets]
     shares = np.array(shares_of(state.counts, len(offsets)))
-    return Partitions(np.array(lag, np.float64), arrivals_of(state.came) * shares, np.array(waited_s, np.float64))
+    return QueuePartitions(np.array(lag, np.float64), arrivals_of(state.came) * shares, np.array(waited_s, np.float64))

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpa.core.heard.cluster_pods import is_lost
-from hpa.core.kubernetes.deciding import Scale, scene_of
+from hpa.core.kubernetes.deciding import ScaleTargetSize, scene_of
 from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN
 from hpa.core.kubernetes.pods import READY, RUNNING
 from hpa.core.kubernetes.policy import UTILIZATION, VALUE, Metric
 from hpa.core.kubernetes.proposals import FAILURES, propose
 from hpa.core.kubernetes.replicas import Proposal
 from hpa.core.manifests.scale_policy import ScalePolicy
-from hpa.core.scaled import Refused, Scaled
-from hpa.core.sizing.composing import Case, MetricRead, Sized
+from hpa.core.scaled import RefusedPolicy, ScaledWorkload
+from hpa.core.sizing.composing import MetricRead, SizingCase, SizingResult
 from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import (
@@ -51,7 +51,7 @@ STATUSES: Final = {True: "True", False: "False"}
 Named = GetPolicyRequest | DeletePolicyRequest | ExplainPolicyRequest
 
 
-def find(state: HpaState, request: Named) -> Scaled | Refused:
+def find(state: HpaState, request: Named) -> ScaledWorkload | RefusedPolicy:
     """Returns the policy of a workload, or of that name.
 
     Raises RequestError NOT_FOUND when there is none, and INVALID_ARGUMENT when several have the name or none is given.
@@ -74,11 +74,11 @@ def find(state: HpaState, request: Named) -> Scaled | Refused:
 
 
 def policy_reply(
-    state: HpaState, one: Scaled | Refused, *, changed: bool = False, manifest: bool = True
+    state: HpaState, one: ScaledWorkload | RefusedPolicy, *, changed: bool = False, manifest: bool = True
 ) -> PolicyReply:
     decided = state.decided.get(one.key)
     warnings: tuple[str, ...]
-    if isinstance(one, Refused):
+    if isinstance(one, RefusedPolicy):
         least = most = -1
         warnings, targets = (f"refused: {one.why}; nothing is decided from it",), "refused"
     else:
@@ -102,7 +102,7 @@ def policy_reply(
     )
 
 
-def _targets(state: HpaState, scaled: Scaled) -> str:
+def _targets(state: HpaState, scaled: ScaledWorkload) -> str:
     """Shows metrics against their targets in one line, as many metrics as fit."""
     said, size = list[str](), 0
     for one in metrics(state, scaled):
@@ -113,7 +113,7 @@ def _targets(state: HpaState, scaled: Scaled) -> str:
     return cut_bytes(", ".join(said), TARGETS_MAX)
 
 
-class Page:
+class PolicyPage:
     """A page of policies, in the order of their workloads.
 
     The caller adds one policy at a time, so that other requests are answered in between.
@@ -153,21 +153,21 @@ class Page:
         token = "/".join(self._last) if self._last is not None and self._next() is not None else ""
         return ListPoliciesReply(tuple(self._policies), token, stale=False)
 
-    def _next(self) -> Scaled | Refused | None:
+    def _next(self) -> ScaledWorkload | RefusedPolicy | None:
         return self._state.policies.after(self._last, self._namespace)
 
 
 def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPoliciesReply:
     """Returns a whole page."""
-    page = Page(state, request)
+    page = PolicyPage(state, request)
     while page.add():
         pass
     return page.reply()
 
 
-def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
+def explain(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) -> ExplainPolicyReply:
     """Returns why a workload has its present size: metrics, rules, conditions and pods."""
-    if isinstance(scaled, Refused):
+    if isinstance(scaled, RefusedPolicy):
         return _refused(state, scaled)
     sized = state.explained(scaled)
     decided = state.decided.get(scaled.key)
@@ -187,13 +187,13 @@ def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
     )
 
 
-def _reason(sized: Sized, of_last_change: str) -> str:
+def _reason(sized: SizingResult, of_last_change: str) -> str:
     """Returns the reason of the last change, or "" when rules keep the size: then the rules give the reason."""
     kept = sized.replicas is None and sized.rules
     return "" if kept else sized.reason or of_last_change
 
 
-def _refused(state: HpaState, refused: Refused) -> ExplainPolicyReply:
+def _refused(state: HpaState, refused: RefusedPolicy) -> ExplainPolicyReply:
     condition = ScaleCondition(CONDITION_TYPES["scaling_active"], STATUSES[False], "PolicyRefused", refused.why)
     return ExplainPolicyReply(
         policy=policy_reply(state, refused),
@@ -211,14 +211,14 @@ def _refused(state: HpaState, refused: Refused) -> ExplainPolicyReply:
     )
 
 
-def _conditions(scaled: Scaled, sized: Sized) -> Iterator[ScaleCondition]:
+def _conditions(scaled: ScaledWorkload, sized: SizingResult) -> Iterator[ScaleCondition]:
     for one in scaled.remembered.scaling.conditions:
         yield ScaleCondition(CONDITION_TYPES[one.kind], STATUSES[one.status], one.reason, one.message)
     for kind, status, reason in sized.extra:
         yield ScaleCondition(CONDITION_TYPES[kind], status.capitalize(), reason, "")
 
 
-def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
+def _pods(state: HpaState, scaled: ScaledWorkload) -> Iterator[PodsInCluster]:
     at_ms = scaled.remembered.at_ms
     inputs = state.inputs.get(scaled.key)
     for name, cluster in sorted(inputs.clusters.by_name.items() if inputs is not None else ()):
@@ -239,7 +239,7 @@ def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
 # ── Metrics ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def metrics(state: HpaState, scaled: Scaled) -> Iterator[ExplainedMetric]:
+def metrics(state: HpaState, scaled: ScaledWorkload) -> Iterator[ExplainedMetric]:
     """Yields each metric with its target, and the number that it alone asks for."""
     case = state.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms))
     for said in state.explained(scaled).reads:
@@ -266,11 +266,11 @@ def _unit(metric: Metric | None) -> int:
     return 1000 if metric is not None and metric.target.kind == UTILIZATION else 1
 
 
-def _proposal(case: Case, said: MetricRead) -> Proposal | None:
+def _proposal(case: SizingCase, said: MetricRead) -> Proposal | None:
     autoscaler = case.policy.autoscaler
     if said.metric is None or autoscaler is None or case.current < 0:
         return None
-    scale = Scale(case.current, case.inputs.status_replicas(case.current))
+    scale = ScaleTargetSize(case.current, case.inputs.status_replicas(case.current))
     seen = case.inputs.clusters.seen(case.now_ms, case.rules)
     scene = scene_of(autoscaler, scale, seen, case.rules.settings, case.now_ms)
     try:
@@ -279,7 +279,7 @@ def _proposal(case: Case, said: MetricRead) -> Proposal | None:
         return None
 
 
-def _target(case: Case, said: MetricRead) -> str:
+def _target(case: SizingCase, said: MetricRead) -> str:
     if said.metric is None:
         wanted = case.policy.wanted
         if isinstance(wanted, ScalePolicy) and wanted.drain is not None and said.name == "drain":

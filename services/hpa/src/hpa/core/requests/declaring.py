@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 from hpa.core.draft import Draft
 from hpa.core.heard.heard import WorkloadKey
-from hpa.core.manifests.attached import Attached, read_attached
+from hpa.core.manifests.attached import AttachedPolicy, read_attached
 from hpa.core.manifests.scale_policy import ScalePolicy
-from hpa.core.own.calendar import Once
+from hpa.core.own.calendar import SinglePeriod
 from hpa.core.requests.answers import find, policy_reply
-from hpa.core.scaled import Scaled
+from hpa.core.scaled import ScaledWorkload
 from hpa.core.state import HpaState
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
 from spillway.api import RequestError
@@ -70,7 +70,7 @@ def declare(
     if known is not None and known.declared.manifest == text:
         return Decision([], _warned(policy_reply(state, known), warnings))
     if request.plan_only:
-        planned = Scaled(replace(event, generation=NO_GENERATION), policy)
+        planned = ScaledWorkload(replace(event, generation=NO_GENERATION), policy)
         return Decision([], _warned(policy_reply(state, planned, changed=True), warnings))
     if not state.is_whole(key):
         raise LeftBefore(key)
@@ -87,15 +87,15 @@ def declare(
     return Decision(events, _warned(reply, warnings), draft)
 
 
-def _over(policy: Attached, now_ms: int) -> Iterable[str]:
+def _over(policy: AttachedPolicy, now_ms: int) -> Iterable[str]:
     """Yields warnings for dated windows that are in the past."""
     windows = policy.wanted.calendar if isinstance(policy.wanted, ScalePolicy) else ()
     for index, window in enumerate(windows):
-        if isinstance(window.times, Once) and 1000 * window.times.until_s <= now_ms:
+        if isinstance(window.times, SinglePeriod) and 1000 * window.times.until_s <= now_ms:
             yield f"ScalePolicy.spec.calendar[{index}].until: window {window.name} is over: it has no effect"
 
 
-def _cut(policy: Attached, replicas: int) -> Iterable[str]:
+def _cut(policy: AttachedPolicy, replicas: int) -> Iterable[str]:
     """Yields a warning when the policy removes replicas at once, as every HorizontalPodAutoscaler does.
 
     replicas: the present number of replicas.

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size, odd_partitions
-from hpa.core.manifests.attached import Attached
+from hpa.core.manifests.attached import AttachedPolicy
 from hpa.core.named import is_named, names_of
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import ReportAnswer
@@ -78,14 +78,14 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     return _named(scaled.policy, report)
 
 
-def _check_time(at_ms: int, now_ms: int, rules: Rules) -> None:
+def _check_time(at_ms: int, now_ms: int, rules: HpaRules) -> None:
     if not 0 <= at_ms <= now_ms + rules.future_max_ms:
         raise invalid("at_ms", at_ms, f"0 (now), or up to now, {now_ms}")
     if at_ms and at_ms < now_ms - rules.load_age_max_ms:
         raise invalid("at_ms", at_ms, f"0 (now), or milliseconds of the last {rules.load_age_max_ms // 1000} s")
 
 
-def _named(policy: Attached, report: Reported) -> Reported:
+def _named(policy: AttachedPolicy, report: Reported) -> Reported:
     """Returns the report.
 
     Raises RequestError NOT_FOUND, with the metrics of the policy, when the policy does not use it.

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.heard.inputs import Inputs
-from hpa.core.heard.readings import CRON, KAFKA, PROMETHEUS, Moment, Read, read_metric
+from hpa.core.heard.inputs import WorkloadInputs
+from hpa.core.heard.readings import CRON, KAFKA, PROMETHEUS, MetricReading, ReadingMoment, read_metric
 from hpa.core.kubernetes.behavior import (
     SCALE_DOWN_STABILIZED,
     SCALE_UP_STABILIZED,
@@ -21,21 +21,21 @@ from hpa.core.kubernetes.behavior import (
     WITHIN_RANGE,
 )
 from hpa.core.kubernetes.deciding import (
+    AutoscalerState,
     Decision,
-    Known,
-    Scale,
+    ScaleTargetSize,
     without_scale,
 )
-from hpa.core.kubernetes.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
+from hpa.core.kubernetes.evaluating import NOTHING_DECIDED, Evaluation, ObservedMetrics, ScalingState, evaluate
 from hpa.core.kubernetes.policy import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Autoscaler, Metric
 from hpa.core.kubernetes.proposals import Reading
-from hpa.core.manifests.attached import Attached
+from hpa.core.manifests.attached import AttachedPolicy
 from hpa.core.own.queue_state import NOTHING_SEEN, QueueState
-from hpa.core.rules import Rules
+from hpa.core.rules import HpaRules
 from spillway.api_scaling import ExplainedRule
 
 
-class Remembered(Struct, frozen=True, gc=False):
+class SizingState(Struct, frozen=True, gc=False):
     """The state on which later decisions depend in addition to inputs.
 
     at_ms: the last instant that was decided for; 0: none.
@@ -53,7 +53,7 @@ class Remembered(Struct, frozen=True, gc=False):
     created_ms: int = 0
 
 
-NOTHING_REMEMBERED: Final = Remembered()
+NOTHING_REMEMBERED: Final = SizingState()
 MEASURED: Final = {
     RESOURCE: "what its pods use",
     CONTAINER_RESOURCE: "what a container of its pods uses",
@@ -80,12 +80,12 @@ class MetricRead(Struct, frozen=True, gc=False):
     """
 
     name: str
-    read: Read
+    read: MetricReading
     metric: Metric | None = None
     replicas: int | None = None
 
 
-class Sized(Struct, frozen=True, gc=False):
+class SizingResult(Struct, frozen=True, gc=False):
     """The result of a decision.
 
     replicas: the size to scale to; None: no change.
@@ -97,7 +97,7 @@ class Sized(Struct, frozen=True, gc=False):
 
     current: int
     replicas: int | None
-    remembered: Remembered
+    remembered: SizingState
     due: NextEvaluation | None
     reason: str = ""
     asked: int | None = None
@@ -108,35 +108,35 @@ class Sized(Struct, frozen=True, gc=False):
     failed: str = ""
 
 
-class Case(Struct, frozen=True):
+class SizingCase(Struct, frozen=True):
     """The inputs of one decision. current: the declared size, or a decided one that is not declared yet."""
 
-    policy: Attached
-    inputs: Inputs
+    policy: AttachedPolicy
+    inputs: WorkloadInputs
     current: int
-    before: Remembered
-    moment: Moment
+    before: SizingState
+    moment: ReadingMoment
 
     @property
     def now_ms(self) -> int:
         return self.moment.now_ms
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> HpaRules:
         return self.moment.rules
 
 
-def compose_autoscaler(case: Case, autoscaler: Autoscaler) -> Sized:
+def compose_autoscaler(case: SizingCase, autoscaler: Autoscaler) -> SizingResult:
     """Returns the decision of Kubernetes' controller."""
     reads = tuple([read_metric(metric, case.inputs, case.moment) for metric in autoscaler.metrics])
     return sized_by(case, autoscaler, reads)
 
 
-def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Sized:
+def sized_by(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReading, ...]) -> SizingResult:
     """Returns an autoscaler's decision from readings, one for each metric."""
     found = evaluation(case, autoscaler, tuple([read.reading for read in reads]))
     decision = found.decision
-    return Sized(
+    return SizingResult(
         current=case.current,
         replicas=decision.replicas,
         remembered=replace(case.before, scaling=found.state, at_ms=case.now_ms),
@@ -151,9 +151,9 @@ def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Siz
     )
 
 
-def evaluation(case: Case, autoscaler: Autoscaler, readings: tuple[Reading, ...]) -> Evaluation:
-    scale = Scale(case.current, case.inputs.status_replicas(case.current))
-    observed = Observed(scale, case.inputs.clusters.seen(case.now_ms, case.rules), readings)
+def evaluation(case: SizingCase, autoscaler: Autoscaler, readings: tuple[Reading, ...]) -> Evaluation:
+    scale = ScaleTargetSize(case.current, case.inputs.status_replicas(case.current))
+    observed = ObservedMetrics(scale, case.inputs.clusters.seen(case.now_ms, case.rules), readings)
     rules = case.rules
     return evaluate(autoscaler, observed, case.before.scaling, rules.settings, case.now_ms, rules.mode)
 
@@ -167,7 +167,7 @@ def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | N
     return first
 
 
-def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> NextEvaluation | None:
+def _first_due(case: SizingCase, found: Evaluation, reads: tuple[MetricReading, ...]) -> NextEvaluation | None:
     """Returns the first due instant, as first_due does.
 
     Only for that one the reason is built, because every decision asks.
@@ -188,7 +188,7 @@ def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> NextEv
     return due or NextEvaluation(first_ms, f"cluster {clusters.lost_at(first_ms, case.rules)} counts as lost")
 
 
-def reads_due(reads: Iterable[Read]) -> Iterable[NextEvaluation]:
+def reads_due(reads: Iterable[MetricReading]) -> Iterable[NextEvaluation]:
     """Yields the instants at which time alone may change these readings."""
     for read in reads:
         if read.due_ms is not None:
@@ -216,7 +216,7 @@ def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
     return tuple(found)
 
 
-def why_not_there(case: Case) -> str:
+def why_not_there(case: SizingCase) -> str:
     """Returns the reason why the workload cannot be scaled now; empty when it can."""
     declared, target = case.inputs.declared, case.policy.target
     if declared is None:
@@ -226,9 +226,9 @@ def why_not_there(case: Case) -> str:
     return "" if declared.kind == target.kind else f"the workload is a {declared.kind}, not a {target.kind}"
 
 
-def not_there(case: Case, why: str) -> Sized:
+def not_there(case: SizingCase, why: str) -> SizingResult:
     """Returns a decision that changes nothing and gives the reason in a condition."""
     known = case.before.scaling
-    decided = without_scale(Known(known.history, known.conditions, known.desired), case.current, why)
+    decided = without_scale(AutoscalerState(known.history, known.conditions, known.desired), case.current, why)
     state = replace(known, conditions=decided.conditions, asking=False)
-    return Sized(case.current, None, replace(case.before, scaling=state, at_ms=case.now_ms), None, why)
+    return SizingResult(case.current, None, replace(case.before, scaling=state, at_ms=case.now_ms), None, why)

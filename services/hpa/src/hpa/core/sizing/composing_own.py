@@ -6,17 +6,25 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.heard.readings import Read, read_kafka, read_one
+from hpa.core.heard.readings import MetricReading, read_kafka, read_one
 from hpa.core.keda.kafka import PartitionOffsets, partition_lag
 from hpa.core.kubernetes.behavior import TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
 from hpa.core.kubernetes.pods import ready_running
-from hpa.core.kubernetes.proposals import SeriesReading, Unavailable
+from hpa.core.kubernetes.proposals import SeriesReading, UnavailableMetric
 from hpa.core.manifests.scale_policy import Drain, ScalePolicy
-from hpa.core.own.calendar import Bound, bound_by
+from hpa.core.own.calendar import CalendarBound, bound_by
 from hpa.core.own.draining import DrainWish
 from hpa.core.own.headroom import headroom_due_s, headroom_replicas, open_percents
-from hpa.core.own.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of, runs_of
-from hpa.core.sizing.composing import Case, MetricRead, NextEvaluation, Sized, compose_autoscaler, first_due, reads_due
+from hpa.core.own.queue_state import Offsets, QueueObservation, QueueState, decided, learned, rate_of, runs_of
+from hpa.core.sizing.composing import (
+    MetricRead,
+    NextEvaluation,
+    SizingCase,
+    SizingResult,
+    compose_autoscaler,
+    first_due,
+    reads_due,
+)
 from spillway.api_scaling import ExplainedRule
 
 DRAIN: Final = "drain"
@@ -24,7 +32,7 @@ HEADROOM: Final = "headroom"
 BOUNDS: Final = "bounds"
 
 
-class Wish(Struct, frozen=True):
+class SizeProposal(Struct, frozen=True):
     """The size that a queue or headroom asks for.
 
     replicas: the present size while the wish is unknown.
@@ -37,7 +45,7 @@ class Wish(Struct, frozen=True):
     queue: QueueState | None = None
 
 
-def compose_own(case: Case, policy: ScalePolicy) -> Sized:
+def compose_own(case: SizingCase, policy: ScalePolicy) -> SizingResult:
     """Returns the largest size that is asked for, within the bounds of the calendar."""
     wishes = list(_wishes(case, policy))
     alone = policy.min_replicas if policy.autoscaler is None else policy.autoscaler.min_replicas
@@ -61,7 +69,9 @@ def compose_own(case: Case, policy: ScalePolicy) -> Sized:
     return _said(found, wishes, policy, (least, most))
 
 
-def _said(found: Sized, wishes: list[Wish], policy: ScalePolicy, bounds: tuple[Bound, Bound]) -> Sized:
+def _said(
+    found: SizingResult, wishes: list[SizeProposal], policy: ScalePolicy, bounds: tuple[CalendarBound, CalendarBound]
+) -> SizingResult:
     """Returns the decision with the reason for its size: who asked for the most, and which rules changed that number.
 
     bounds: the least and the most that the calendar allows.
@@ -93,7 +103,7 @@ def _said(found: Sized, wishes: list[Wish], policy: ScalePolicy, bounds: tuple[B
     )
 
 
-def _most_asked(found: Sized, wishes: list[Wish], policy: ScalePolicy) -> tuple[int | None, str]:
+def _most_asked(found: SizingResult, wishes: list[SizeProposal], policy: ScalePolicy) -> tuple[int | None, str]:
     """Returns (replicas, who) of the metrics, the queue and headroom; None when none of them is known."""
     known = [(wish.said.replicas, wish.said.name) for wish in wishes if wish.said.replicas is not None]
     if found.asked is not None:
@@ -103,43 +113,43 @@ def _most_asked(found: Sized, wishes: list[Wish], policy: ScalePolicy) -> tuple[
     return max(known, key=lambda one: one[0], default=(None, ""))
 
 
-def _without_metrics(case: Case, replicas: int) -> Sized:
+def _without_metrics(case: SizingCase, replicas: int) -> SizingResult:
     remembered = replace(case.before, at_ms=case.now_ms)
     if replicas == case.current:
-        return Sized(case.current, None, remembered, None)
-    return Sized(case.current, replicas, remembered, None, "between minReplicas and maxReplicas")
+        return SizingResult(case.current, None, remembered, None)
+    return SizingResult(case.current, replicas, remembered, None, "between minReplicas and maxReplicas")
 
 
-def _wishes(case: Case, policy: ScalePolicy) -> Iterator[Wish]:
+def _wishes(case: SizingCase, policy: ScalePolicy) -> Iterator[SizeProposal]:
     if policy.drain is not None:
         yield _drain_wish(case, policy, policy.drain)
     if policy.headroom:
         yield _headroom_wish(case, policy)
 
 
-def _wishes_due(wishes: list[Wish]) -> Iterator[NextEvaluation]:
+def _wishes_due(wishes: list[SizeProposal]) -> Iterator[NextEvaluation]:
     yield from reads_due(wish.said.read for wish in wishes)
     for wish in wishes:
         if wish.due_s is not None:
             yield NextEvaluation(wish.due_s * 1000, f"the times of {wish.said.name}")
 
 
-def _calendar_due(bound: Bound) -> Iterator[NextEvaluation]:
+def _calendar_due(bound: CalendarBound) -> Iterator[NextEvaluation]:
     if bound.due_s is not None:
         yield NextEvaluation(bound.due_s * 1000, "a window opens or closes")
 
 
-def _drain_wish(case: Case, policy: ScalePolicy, drain: Drain) -> Wish:
+def _drain_wish(case: SizingCase, policy: ScalePolicy, drain: Drain) -> SizeProposal:
     read = read_kafka(drain.queue, case.inputs, case.moment)
-    if isinstance(read.reading, Unavailable):
-        return Wish(case.current, MetricRead(DRAIN, read, replicas=None))
+    if isinstance(read.reading, UnavailableMetric):
+        return SizeProposal(case.current, MetricRead(DRAIN, read, replicas=None))
     state = learned(case.before.queue, _seen(case, drain))
     wish, state = decided(state, drain.service, drain.target, (policy.min_replicas, policy.max_replicas))
     read = replace(read, detail=_drained(wish, rate_of(state.work, drain.service.rate)))
-    return Wish(wish.replicas, MetricRead(DRAIN, read, replicas=wish.replicas), queue=state)
+    return SizeProposal(wish.replicas, MetricRead(DRAIN, read, replicas=wish.replicas), queue=state)
 
 
-def _seen(case: Case, drain: Drain) -> Seen:
+def _seen(case: SizingCase, drain: Drain) -> QueueObservation:
     """Returns the observation of a readable backlog, with its partitions in the order of their numbers.
 
     A partition without a committed offset has the lag that KEDA counts for it.
@@ -160,7 +170,7 @@ def _seen(case: Case, drain: Drain) -> Seen:
     pods = case.inputs.clusters.seen(case.now_ms, case.rules).pods
     reading = ready_running(pods) if pods else case.current
     runs = runs_of((row.topic, row.partition) for row in chosen if row.latest is not None)
-    return Seen(backlog.at_ms, tuple(found), case.current, reading, runs)
+    return QueueObservation(backlog.at_ms, tuple(found), case.current, reading, runs)
 
 
 def _drained(wish: DrainWish, rate: float) -> str:
@@ -168,7 +178,7 @@ def _drained(wish: DrainWish, rate: float) -> str:
     return f"{wish.reason}: drained in {wish.drained_s:.0f} s at {rate:g} records a second of a replica{hot}"
 
 
-def _headroom_wish(case: Case, policy: ScalePolicy) -> Wish:
+def _headroom_wish(case: SizingCase, policy: ScalePolicy) -> SizeProposal:
     """Returns the size from the headroom of the supply classes with an open share; unknown when one of them is
     unknown."""
     now_s = case.now_ms // 1000
@@ -180,12 +190,12 @@ def _headroom_wish(case: Case, policy: ScalePolicy) -> Wish:
     if unknown:
         why = "; ".join(f"{name}: {read.trouble}" for name, read in unknown.items())
         since_ms = min(read.failing_ms for read in unknown.values())
-        read = Read(Unavailable(why), HEADROOM, oldest_ms=oldest_ms, failing_ms=since_ms, trouble=why)
-        return Wish(case.current, MetricRead(HEADROOM, read), due_s)
+        read = MetricReading(UnavailableMetric(why), HEADROOM, oldest_ms=oldest_ms, failing_ms=since_ms, trouble=why)
+        return SizeProposal(case.current, MetricRead(HEADROOM, read), due_s)
     idle = {name: (read.value_milli or 0) // 1000 for name, read in reads.items()}
     replicas = headroom_replicas(policy.headroom, idle, now_s)
     detail = ", ".join(f"{name}: room for {count} in all" for name, count in idle.items())
     total_milli = 1000 * sum(idle.values())
     due_ms = min((read.due_ms for read in reads.values() if read.due_ms is not None), default=None)
-    read = Read(SeriesReading((total_milli,)), HEADROOM, total_milli, oldest_ms, due_ms=due_ms, detail=detail)
-    return Wish(replicas, MetricRead(HEADROOM, read, replicas=replicas), due_s)
+    read = MetricReading(SeriesReading((total_milli,)), HEADROOM, total_milli, oldest_ms, due_ms=due_ms, detail=detail)
+    return SizeProposal(replicas, MetricRead(HEADROOM, read, replicas=replicas), due_s)

@@ -5,7 +5,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.heard.readings import Read, read_metric, read_trigger
+from hpa.core.heard.readings import MetricReading, read_metric, read_trigger
 from hpa.core.keda.executor import (
     AUTOSCALER_ACTIVE,
     FORCE_ACTIVATION,
@@ -13,29 +13,38 @@ from hpa.core.keda.executor import (
     PAUSED_REPLICAS,
     PAUSED_SCALE_IN,
     PAUSED_SCALE_OUT,
-    Outcome,
-    Polled,
+    PolledTriggers,
+    PollOutcome,
     autoscaler_active,
     executed,
 )
-from hpa.core.keda.fallback import FAILING, NO_FALLBACK_FOUND, Answer, Composite, Health, Now, Trigger, answer
+from hpa.core.keda.fallback import (
+    FAILING,
+    NO_FALLBACK_FOUND,
+    Composite,
+    ReplicaCounts,
+    Trigger,
+    TriggerHealth,
+    TriggerMetric,
+    answer,
+)
 from hpa.core.keda.formula import composite_milli
 from hpa.core.keda.functions import ExpressionFailed
-from hpa.core.kubernetes.behavior import Bounds, limit_rate, with_scaled
-from hpa.core.kubernetes.deciding import DISABLED, SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.kubernetes.behavior import ReplicaBounds, limit_rate, with_scaled
+from hpa.core.kubernetes.deciding import DISABLED, SCALING_ACTIVE, AutoscalerCondition, with_conditions
 from hpa.core.kubernetes.evaluating import SYNC_PERIOD_MS, ScalingState
 from hpa.core.kubernetes.history import recorded
 from hpa.core.kubernetes.pods import ready_running
 from hpa.core.kubernetes.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Metric, completed
-from hpa.core.kubernetes.proposals import Asked, SeriesReading, Unavailable, asked
-from hpa.core.kubernetes.replicas import Scene
-from hpa.core.manifests.scaled_object import COMPOSITE, Composed, ScaledObject
+from hpa.core.kubernetes.proposals import MetricProposal, SeriesReading, UnavailableMetric, asked
+from hpa.core.kubernetes.replicas import ReplicaContext
+from hpa.core.manifests.scaled_object import COMPOSITE, ComposedMetric, ScaledObject
 from hpa.core.sizing.composing import (
-    Case,
     MetricRead,
     NextEvaluation,
-    Remembered,
-    Sized,
+    SizingCase,
+    SizingResult,
+    SizingState,
     first_due,
     reads_due,
     sized_by,
@@ -54,7 +63,7 @@ class Polls(Struct, frozen=True):
         formula over good values failed, no rule of a fallback applies.
     """
 
-    reads: tuple[Read, ...]
+    reads: tuple[MetricReading, ...]
     active: bool
     failed: bool
     seen: bool
@@ -62,7 +71,7 @@ class Polls(Struct, frozen=True):
     dues: tuple[NextEvaluation, ...]
 
 
-def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
+def compose_scaled(case: SizingCase, scaled: ScaledObject) -> SizingResult:
     """Returns the decision that KEDA makes at every polling interval, whenever something changed or is due."""
     polls = _poll(case, scaled)
     before = _before(case, scaled)
@@ -88,7 +97,7 @@ def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
     return _finished(case, scaled, polls, found, outcome)
 
 
-def _resting(case: Case) -> Sized:
+def _resting(case: SizingCase) -> SizingResult:
     """Returns a decision that changes nothing, because neither the triggers nor the autoscaler ask for anything.
 
     At zero replicas, the autoscaler's condition says that scaling is disabled.
@@ -96,23 +105,23 @@ def _resting(case: Case) -> Sized:
     scaling = case.before.scaling
     if case.current == 0:
         scaling = replace(scaling, conditions=with_conditions(scaling.conditions, DISABLED))
-    return Sized(case.current, None, replace(case.before, scaling=scaling, at_ms=case.now_ms), None)
+    return SizingResult(case.current, None, replace(case.before, scaling=scaling, at_ms=case.now_ms), None)
 
 
-def _before(case: Case, scaled: ScaledObject) -> Remembered:
+def _before(case: SizingCase, scaled: ScaledObject) -> SizingState:
     """Returns the state before. Nothing changed between two instants, so active triggers were active until just now."""
     before = case.before
     return replace(before, last_active_ms=case.now_ms - 1) if before.active else before
 
 
-def _renewed(before: Remembered, active: bool, outcome: Outcome, now_ms: int) -> Remembered:
+def _renewed(before: SizingState, active: bool, outcome: PollOutcome, now_ms: int) -> SizingState:
     if outcome.renewed:
         return replace(before, active=active, last_active_ms=now_ms)
     return replace(before, active=False)
 
 
-def _polled(case: Case, before: Remembered, polls: Polls, scaled: ScaledObject) -> Polled:
-    return Polled(
+def _polled(case: SizingCase, before: SizingState, polls: Polls, scaled: ScaledObject) -> PolledTriggers:
+    return PolledTriggers(
         active=polls.active or scaled.always_active,
         failed=polls.failed,
         replicas=case.current,
@@ -124,7 +133,7 @@ def _polled(case: Case, before: Remembered, polls: Polls, scaled: ScaledObject) 
 # ── Triggers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _poll(case: Case, scaled: ScaledObject) -> Polls:
+def _poll(case: SizingCase, scaled: ScaledObject) -> Polls:
     reads = [read_trigger(named, case.inputs, case.moment) for named in scaled.triggers]
     answers = [_answered(case, scaled, index, read) for index, read in enumerate(reads)]
     failed = any(read.failing_ms for read in reads)
@@ -136,7 +145,7 @@ def _poll(case: Case, scaled: ScaledObject) -> Polls:
     if scaled.composed is not None:
         composed = _composed(scaled, scaled.composed, reads, answers, case)
         active, external = composed.active, [composed]
-        if not failed and isinstance(composed.reading, Unavailable):
+        if not failed and isinstance(composed.reading, UnavailableMetric):
             failed, seen = True, False
     others = [metric for metric in scaled.autoscaler.metrics if metric.source != EXTERNAL]
     found = {metric.name: read for metric, read in zip(_external(scaled), external, strict=True)}
@@ -151,57 +160,65 @@ def _external(scaled: ScaledObject) -> list[Metric]:
     return [metric for metric in scaled.autoscaler.metrics if metric.source == EXTERNAL]
 
 
-def _answered(case: Case, scaled: ScaledObject, index: int, read: Read) -> Answer:
+def _answered(case: SizingCase, scaled: ScaledObject, index: int, read: MetricReading) -> TriggerMetric:
     composed = scaled.composed
     name = scaled.triggers[index].metric if composed is None else COMPOSITE
     metric = next(one for one in scaled.autoscaler.metrics if one.name == name)
     composite = None if composed is None else Composite(composed.target, composed.by_value)
     trigger = Trigger(metric.target.amount or 0, metric.target.kind == VALUE, composite)
     if read.failing_ms and not read.failures:
-        return Answer(None, None, "" if scaled.fallback is None else NO_FALLBACK_FOUND)
-    health = Health(read.failures - 1, FAILING) if read.failing_ms else None
+        return TriggerMetric(None, None, "" if scaled.fallback is None else NO_FALLBACK_FOUND)
+    health = TriggerHealth(read.failures - 1, FAILING) if read.failing_ms else None
     values = read.reading.values_milli if isinstance(read.reading, SeriesReading) else None
     ready = ready_running(case.inputs.clusters.seen(case.now_ms, case.rules).pods)
-    return answer(trigger, values, scaled.fallback, health, Now(case.current, ready))
+    return answer(trigger, values, scaled.fallback, health, ReplicaCounts(case.current, ready))
 
 
-def _as_read(read: Read, found: Answer) -> Read:
+def _as_read(read: MetricReading, found: TriggerMetric) -> MetricReading:
     """Returns the reading of the trigger's metric, with its own value or the fallback's."""
     if not read.failing_ms or found.values_milli is None:
         return read
     return replace(read, reading=SeriesReading(found.values_milli), detail=f"fallback: {read.trouble}")
 
 
-def _composed(scaled: ScaledObject, composed: Composed, reads: list[Read], answers: list[Answer], case: Case) -> Read:
+def _composed(
+    scaled: ScaledObject,
+    composed: ComposedMetric,
+    reads: list[MetricReading],
+    answers: list[TriggerMetric],
+    case: SizingCase,
+) -> MetricReading:
     instead = next((one.values_milli for one in answers if one.active and one.of_composite), None)
     oldest = min((read.oldest_ms for read in reads), default=0)
     failing = min((read.failing_ms for read in reads if read.failing_ms), default=0)
     trouble = "; ".join(read.trouble for read in reads if read.trouble)
     if instead is not None:
         reading = SeriesReading(instead)
-        return Read(reading, FORMULA, instead[0], oldest, failing, trouble=trouble, detail="fallback")
+        return MetricReading(reading, FORMULA, instead[0], oldest, failing, trouble=trouble, detail="fallback")
     values = {
         named.name: found.values_milli[0]
         for named, found in zip(scaled.triggers, answers, strict=True)
         if found.values_milli is not None
     }
     if len(values) < len(scaled.triggers):
-        return Read(Unavailable(trouble), FORMULA, oldest_ms=oldest, failing_ms=failing, trouble=trouble)
+        return MetricReading(UnavailableMetric(trouble), FORMULA, oldest_ms=oldest, failing_ms=failing, trouble=trouble)
     failures = {
         named.name: read.failures for named, read in zip(scaled.triggers, reads, strict=True) if read.failing_ms
     }
     try:
         milli = composite_milli(composed.formula, values, failures, scaled.fallback, composed.target_milli / 1000)
     except ExpressionFailed as error:
-        return Read(Unavailable(str(error)), FORMULA, oldest_ms=oldest, failing_ms=case.now_ms, trouble=str(error))
+        return MetricReading(
+            UnavailableMetric(str(error)), FORMULA, oldest_ms=oldest, failing_ms=case.now_ms, trouble=str(error)
+        )
     active = milli > composed.activation_milli
-    return Read(SeriesReading((milli,)), FORMULA, milli, oldest, active=active, trouble=trouble)
+    return MetricReading(SeriesReading((milli,)), FORMULA, milli, oldest, active=active, trouble=trouble)
 
 
 # ── Sizes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
+def _to(case: SizingCase, before: SizingState, replicas: int, reason: str) -> SizingResult:
     """Returns a decision straight to a size. The rates remember the change."""
     at_ms, scaling = case.now_ms, before.scaling
     behavior = case.policy.autoscaler.behavior if case.policy.autoscaler is not None else None
@@ -209,14 +226,16 @@ def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
     scaling = replace(scaling, history=history, desired=replicas, asking=False)
     remembered = replace(before, scaling=scaling, at_ms=at_ms)
     if replicas == case.current:
-        return Sized(case.current, None, remembered, None, reason)
-    return Sized(case.current, replicas, remembered, NextEvaluation(at_ms + 1, "the size has just changed"), reason)
+        return SizingResult(case.current, None, remembered, None, reason)
+    return SizingResult(
+        case.current, replicas, remembered, NextEvaluation(at_ms + 1, "the size has just changed"), reason
+    )
 
 
-def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], least: int) -> Sized:
+def _from_zero(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReading, ...], least: int) -> SizingResult:
     """Returns a decision from zero to the size that the triggers ask for, in one step within the policy's rates."""
     before, now_ms = case.before, case.now_ms
-    scene = Scene(0, 0, case.inputs.clusters.seen(now_ms, case.rules), now_ms=now_ms)
+    scene = ReplicaContext(0, 0, case.inputs.clusters.seen(now_ms, case.rules), now_ms=now_ms)
     found = asked(autoscaler.metrics, [read.reading for read in reads], scene)
     wanted = max(found.replicas or 0, least)
     replicas, rules = min(wanted, autoscaler.max_replicas), []
@@ -224,7 +243,7 @@ def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], leas
         rules.append(ExplainedRule("bounds", wanted, replicas, "TooManyReplicas"))
     history = before.scaling.history
     if autoscaler.behavior is not None:
-        bounds = Bounds(least, autoscaler.max_replicas)
+        bounds = ReplicaBounds(least, autoscaler.max_replicas)
         limited, why = limit_rate(0, replicas, bounds, autoscaler.behavior, history, now_ms)
         limited = max(limited, least)
         if limited != replicas:
@@ -243,7 +262,9 @@ def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], leas
     )
 
 
-def _asking(scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: Asked, case: Case) -> ScalingState:
+def _asking(
+    scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: MetricProposal, case: SizingCase
+) -> ScalingState:
     """Returns the state with the number that was asked for, so that a window against scaling in starts with it."""
     window_ms = case.rules.settings.downscale_stabilization_ms
     if autoscaler.behavior is not None:
@@ -252,12 +273,12 @@ def _asking(scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: A
     conditions = scaling.conditions
     if found.replicas is not None:
         message = f"the HPA was able to successfully calculate a replica count from {found.metric}"
-        conditions = with_conditions(conditions, Condition(SCALING_ACTIVE, True, "ValidMetricFound", message))
+        conditions = with_conditions(conditions, AutoscalerCondition(SCALING_ACTIVE, True, "ValidMetricFound", message))
     history = replace(scaling.history, steps=steps)
     return replace(scaling, history=history, conditions=conditions, asking=found.replicas is not None)
 
 
-def _as_paused(case: Case, scaled: ScaledObject) -> Autoscaler:
+def _as_paused(case: SizingCase, scaled: ScaledObject) -> Autoscaler:
     """Returns the autoscaler with the paused directions disabled. The other direction keeps its window and rates."""
     autoscaler = scaled.autoscaler
     no_in, no_out = scaled.activation.says(PAUSED_SCALE_IN), scaled.activation.says(PAUSED_SCALE_OUT)
@@ -272,7 +293,9 @@ def _as_paused(case: Case, scaled: ScaledObject) -> Autoscaler:
     return replace(autoscaler, behavior=behavior)
 
 
-def _finished(case: Case, scaled: ScaledObject, polls: Polls, sized: Sized, outcome: Outcome) -> Sized:
+def _finished(
+    case: SizingCase, scaled: ScaledObject, polls: Polls, sized: SizingResult, outcome: PollOutcome
+) -> SizingResult:
     dues = [*polls.dues, *([sized.due] if sized.due is not None else [])]
     if outcome.due_ms is not None:
         dues.append(NextEvaluation(outcome.due_ms, "the cooldown ends"))

@@ -5,11 +5,24 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.deciding import FAILED_GET_SCALE, GOT_SCALE, SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.kubernetes.deciding import (
+    FAILED_GET_SCALE,
+    GOT_SCALE,
+    SCALING_ACTIVE,
+    AutoscalerCondition,
+    with_conditions,
+)
 from hpa.core.kubernetes.evaluating import CONTROLLER, SYNC_PERIOD_MS
 from hpa.core.kubernetes.policy import Autoscaler
 from hpa.core.manifests.scaled_object import ScaledObject
-from hpa.core.sizing.composing import Case, NextEvaluation, Sized, compose_autoscaler, not_there, why_not_there
+from hpa.core.sizing.composing import (
+    NextEvaluation,
+    SizingCase,
+    SizingResult,
+    compose_autoscaler,
+    not_there,
+    why_not_there,
+)
 from hpa.core.sizing.composing_own import compose_own
 from hpa.core.sizing.composing_scaled import compose_scaled
 
@@ -21,7 +34,7 @@ WORDS_MAX: Final = 300
 TRACE_MAX: Final = 8_000
 
 
-def size(case: Case) -> Sized:
+def size(case: SizingCase) -> SizingResult:
     """Returns the decision at case.now_ms, which is after every earlier instant of this workload.
 
     In CONTROLLER mode, the next instant is always the controller's, even if something else is due earlier. An
@@ -36,7 +49,7 @@ def size(case: Case) -> Sized:
     return found
 
 
-def _sized(case: Case) -> Sized:
+def _sized(case: SizingCase) -> SizingResult:
     why = why_not_there(case)
     if why:
         return not_there(case, why)
@@ -48,15 +61,17 @@ def _sized(case: Case) -> Sized:
     return compose_own(case, wanted)
 
 
-def _failed(case: Case, error: Exception) -> Sized:
+def _failed(case: SizingCase, error: Exception) -> SizingResult:
     message = f"an error in hpa itself: {words_of(error)}: the size stays until a decision succeeds"
     before = case.before.scaling
-    conditions = with_conditions(before.conditions, Condition(SCALING_ACTIVE, False, EVALUATION_FAILED, message))
+    conditions = with_conditions(
+        before.conditions, AutoscalerCondition(SCALING_ACTIVE, False, EVALUATION_FAILED, message)
+    )
     remembered = replace(
         case.before, scaling=replace(before, conditions=conditions, asking=False), at_ms=case.now_ms, active=False
     )
     due = NextEvaluation(case.now_ms + FAILED_AGAIN_MS, "the decision that failed is tried again")
-    return Sized(case.current, None, remembered, due, failed=trace_of(error))
+    return SizingResult(case.current, None, remembered, due, failed=trace_of(error))
 
 
 def words_of(error: Exception) -> str:
@@ -67,7 +82,7 @@ def trace_of(error: Exception) -> str:
     return "".join(traceback.format_exception(error))[-TRACE_MAX:]
 
 
-def _without_failure(case: Case) -> Case:
+def _without_failure(case: SizingCase) -> SizingCase:
     """Returns the case without conditions of a failure that is over, or of a missing workload that exists now."""
     before = case.before.scaling
     for one in before.conditions:

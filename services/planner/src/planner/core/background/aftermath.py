@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from planner.core.knowledge.allowance import Allowance, Everything
+from planner.core.knowledge.allowance import Allowance, UnlimitedAllowance
 from planner.core.knowledge.holds import DECLARED, GONE, TRIED
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, subject_of
-from planner.core.knowledge.timers import Hold, Timer
+from planner.core.knowledge.timers import PlacementHold, ProgressTimer
 from planner.core.knowledge.waiting import Loans
 from planner.core.knowledge.workload import Workload, gives_way, is_gone, refused_there, said_missing
 from planner.core.manifests.templates import is_newest
@@ -39,11 +39,11 @@ from spillway.events import (
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part, Shape
 
-NO_BRAKES = Everything()
+NO_BRAKES = UnlimitedAllowance()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AftermathStep:
     """One workload's events, to be written together. cause: why replicas moved."""
 
     key: WorkloadKey
@@ -80,12 +80,12 @@ def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float)
     timer = state.timers.get(place)
     since = _missing_since(workload, part, timer, now)
     if timer is None or timer.version != version or unbound < timer.unbound:
-        state.timers[place] = Timer(version, unbound, now, since)
+        state.timers[place] = ProgressTimer(version, unbound, now, since)
     else:
         timer.unbound, timer.missing_since = unbound, since
 
 
-def _missing_since(workload: Workload, part: Part, timer: Timer | None, now: float) -> float | None:
+def _missing_since(workload: Workload, part: Part, timer: ProgressTimer | None, now: float) -> float | None:
     """Returns since when the cluster lacks an object that the part needs. A change of the part does not reset it."""
     said, before = workload.statuses.get(part.cluster), timer.missing_since if timer is not None else None
     if said_missing(part, said):
@@ -111,7 +111,7 @@ def _note_time(state: PlannerState, now: float) -> None:
     state.rollouts.retry_standing(now, state.rules.roll_stands)
 
 
-def _need(state: PlannerState, cluster: str, hold: Hold) -> str:
+def _need(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
     """Returns why a hold is still remembered (see holds.py)."""
     workload = state.workloads.get(hold.workload) if hold.workload is not None else None
     if workload is None or workload.declared.deleting or workload.declared.disowning:
@@ -199,7 +199,7 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
         before = state.holds.get((cluster, whom))
         seconds = least if before is None else max(least, min(before.seconds * 2, most))
         why = refusal.message if refusal is not None else ""
-        state.holds[cluster, whom] = Hold(now + seconds, seconds, why=why, workload=workload.key)
+        state.holds[cluster, whom] = PlacementHold(now + seconds, seconds, why=why, workload=workload.key)
         state.timers.pop((workload.key, cluster), None)
 
 
@@ -243,7 +243,7 @@ def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: f
     return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
 
 
-def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES) -> Step:
+def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES) -> AftermathStep:
     """Places what it can of a waiting workload; returns no events when nothing changed."""
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
@@ -254,20 +254,20 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: A
     if placed.division.lent and workload.lent_since is None:
         workload.lent_since = moment.now
         state.waiting.for_lent[workload.key] = {name: _loans(state, name) for name in placed.division.lent}
-    return Step(workload.key, placed.events, "Waiting")
+    return AftermathStep(workload.key, placed.events, "Waiting")
 
 
-def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
+def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> AftermathStep:
     """Gives the newest template to the next cluster, or states why none gets it; no events when nothing changed."""
     placed = placing.roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
     waits = outlook(state, workload, workload, moment.now)
     state.rollouts.wait_for(workload.key, waits.waits_on)
     state.rollouts.note_under_way(workload.key, waits.under_way, moment.now)
     if not placed.events:
-        return Step(workload.key, (), "Rollout")
+        return AftermathStep(workload.key, (), "Rollout")
     declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)
     changed = (without_old(state.rules, declared, moment),) if declared != workload.declared else ()
-    return Step(workload.key, (*changed, *placed.events), "Rollout")
+    return AftermathStep(workload.key, (*changed, *placed.events), "Rollout")
 
 
 def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
@@ -282,23 +282,23 @@ def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]
     return tuple(fewer)
 
 
-def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
+def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> AftermathStep:
     """Follows an adoption, and drops absent or disowned parts. Writes tombstones forget_after after the last one."""
     workload = state.workloads[key]
     followed = adopting.follow(state, workload, moment)
     if followed:
-        return Step(key, followed, "Adopt")
+        return AftermathStep(key, followed, "Adopt")
     if workload.placement is not None:
         placement = _without_settled(state, workload, moment)
         if placement is not None:
-            return Step(key, (placement, *placing.needed_events(state, key, placement, moment, {})), "Removed")
+            return AftermathStep(key, (placement, *placing.needed_events(state, key, placement, moment, {})), "Removed")
     if not is_gone(workload):
-        return Step(key, (), "")
+        return AftermathStep(key, (), "")
     if workload.gone_at is None:
         workload.gone_at = moment.now
     if moment.now - workload.gone_at < state.rules.forget_after:
-        return Step(key, (), "")
-    return Step(key, tuple(_tombstones(state, workload)), "Forgotten")
+        return AftermathStep(key, (), "")
+    return AftermathStep(key, tuple(_tombstones(state, workload)), "Forgotten")
 
 
 def _without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:

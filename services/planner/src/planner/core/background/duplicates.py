@@ -6,7 +6,7 @@ Both names mean the same objects, so no replica moves and no object is removed.
 from dataclasses import replace
 from itertools import islice
 
-from planner.core.background.aftermath import Step
+from planner.core.background.aftermath import AftermathStep
 from planner.core.knowledge.allowance import CAUSE_DUPLICATE, Allowance
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
@@ -29,7 +29,7 @@ def due(state: PlannerState) -> list[tuple[Workload, str]]:
     return list(islice(found, state.rules.replans_max))
 
 
-def next_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> Step:
+def next_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> AftermathStep:
     """Returns the placement in which the first name has the duplicate's part.
 
     Where both names had a part, the one object had the replicas of one of them. The larger part is kept, so that no
@@ -41,8 +41,8 @@ def next_step(state: PlannerState, workload: Workload, duplicate: str, moment: M
     taken = held[base.cluster]
     held.pop(duplicate, None)
     held[to] = replace(taken, may_keep=0)
-    why = placing.Why(CAUSE_DUPLICATE, frozenset((duplicate,)), taken={to: replace(base, cluster=to)})
-    return Step(workload.key, placing.take_over(state, workload, held, why, moment).events, CAUSE_DUPLICATE)
+    why = placing.PlacementCause(CAUSE_DUPLICATE, frozenset((duplicate,)), taken={to: replace(base, cluster=to)})
+    return AftermathStep(workload.key, placing.take_over(state, workload, held, why, moment).events, CAUSE_DUPLICATE)
 
 
 def _may_go(workload: Workload, duplicate: str, to: str, brakes: Allowance) -> bool:

@@ -29,7 +29,7 @@ GRACE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class HeadroomPace:
     """The pace of headroom reports, in seconds.
 
     look: between two looks at a workload.
@@ -45,22 +45,22 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdleHeadroom:
     """The replicas that a supply class can have of a workload in all. trouble: why the number is not known."""
 
     replicas: int
     trouble: str = ""
 
 
-def idle_for(state: PlannerState, workload: Workload, now: float) -> dict[str, Idle]:
+def idle_for(state: PlannerState, workload: Workload, now: float) -> dict[str, IdleHeadroom]:
     """Returns the headroom by supply class of the clusters whose existing nodes its policy allows."""
-    found: dict[str, Idle] = {}
+    found: dict[str, IdleHeadroom] = {}
     clusters = _allowed(state, workload)
     for joined in clusters:
-        name, before = supply_class(joined), found.get(supply_class(joined), Idle(0))
+        name, before = supply_class(joined), found.get(supply_class(joined), IdleHeadroom(0))
         here = _idle_in(state, workload, joined.cluster, now)
         trouble = before.trouble or here.trouble
-        found[name] = Idle(before.replicas + here.replicas, trouble)
+        found[name] = IdleHeadroom(before.replicas + here.replicas, trouble)
     for other in state.workloads.values() if state.waiting else ():
         higher = other.declared.policy.priority > workload.declared.policy.priority
         if higher and other.key in state.waiting and not waits_for_missing(other):
@@ -78,16 +78,16 @@ def _classes_of(state: PlannerState, workload: Workload) -> Iterable[str]:
     return dict.fromkeys(supply_class(joined) for joined in _allowed(state, workload))
 
 
-def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) -> Idle:
+def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) -> IdleHeadroom:
     """Returns the headroom in one cluster: 0 where nothing may run; in a cordoned cluster the kept replicas."""
     view, part = state.clusters[cluster], workload.parts.get(cluster)
     if view.phase == PHASE_CORDONED and part is not None and not part.removing:
-        return Idle(part.replicas_kept)
+        return IdleHeadroom(part.replicas_kept)
     if view.phase != PHASE_ACTIVE or view.twin or state.admitted.refusal(cluster, workload.shape) is not None:
-        return Idle(0)
+        return IdleHeadroom(0)
     stale = view.not_fresh(now, state.rules.capacity_age_max)
     if stale:
-        return Idle(0, f"{cluster}: {stale}")
+        return IdleHeadroom(0, f"{cluster}: {stale}")
     room = state.room_without(cluster, workload.shape, now, workload.key).certain
     facts = view.facts.get(workload.key)
     bound = sum(count for _, count in facts.counted) if facts is not None else 0
@@ -95,7 +95,7 @@ def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) 
     limits = {limit.cluster: limit.replicas_max for limit in workload.declared.policy.limits}
     most = limits.get(cluster, -1)
     replicas = room + bound + below
-    return Idle(replicas if most < 0 else min(replicas, most))
+    return IdleHeadroom(replicas if most < 0 else min(replicas, most))
 
 
 def _following_below(state: PlannerState, workload: Workload) -> Iterator[Workload]:
@@ -122,7 +122,7 @@ def _replicas_for(waiting: Workload, workload: Workload) -> int:
     return waiting.unplaced * each
 
 
-def _give_way(found: dict[str, Idle], replicas: int, classes: Iterable[str]) -> None:
+def _give_way(found: dict[str, IdleHeadroom], replicas: int, classes: Iterable[str]) -> None:
     for name in classes:
         idle = found.get(name)
         if idle is not None and replicas:
@@ -140,7 +140,7 @@ def _same_nodes(one: Shape, other: Shape) -> bool:
 
 
 @dataclass(slots=True)
-class Said:
+class HeadroomReport:
     """The last report of one workload.
 
     replicas: by cluster, at the last look. shrunk_at: when any of them last fell. idle: by supply class, with its time.
@@ -149,15 +149,15 @@ class Said:
     looked_at: float
     shrunk_at: float
     replicas: Mapping[str, int]
-    idle: dict[str, tuple[Idle, float]] = field(default_factory=dict)
+    idle: dict[str, tuple[IdleHeadroom, float]] = field(default_factory=dict)
 
 
 class Headrooms:
     """Remembers what was reported in this turn, and finds what to report next. A restart reports everything again."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: HeadroomPace) -> None:
         self._pace = pace
-        self._said: dict[WorkloadKey, Said] = {}
+        self._said: dict[WorkloadKey, HeadroomReport] = {}
         self._begun_at: float | None = None
 
     def step(self, state: PlannerState, moment: Moment) -> list[LoadObserved]:
@@ -185,15 +185,15 @@ class Headrooms:
         replicas = {name: part.replicas for name, part in workload.parts.items()}
         if said is None:
             assert self._begun_at is not None
-            said = self._said[workload.key] = Said(now, self._begun_at, replicas)
+            said = self._said[workload.key] = HeadroomReport(now, self._begun_at, replicas)
         if any(replicas.get(name, 0) < count for name, count in said.replicas.items()):
             said.shrunk_at = now
         said.replicas, said.looked_at = replicas, now
         on_its_way = now - said.shrunk_at < _grace_seconds(workload) + self._pace.settle
         idle = idle_for(state, workload, now)
         for name in state.scalings.following[workload.key]:
-            here = idle.get(name, Idle(0))
-            before, at = said.idle.get(name, (Idle(0), None))
+            here = idle.get(name, IdleHeadroom(0))
+            before, at = said.idle.get(name, (IdleHeadroom(0), None))
             if on_its_way and (at is None or here.replicas < before.replicas):
                 here = before  # Replicas that it gave up may still run: they are neither its own nor free.
             if (on_its_way and at is None) or (at is not None and here == before and now - at < self._pace.repeat):

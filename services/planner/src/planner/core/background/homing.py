@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
-from planner.core.background.aftermath import NO_BRAKES, Step
+from planner.core.background.aftermath import NO_BRAKES, AftermathStep
 from planner.core.background.overflow import Overflow, overflow_of
 from planner.core.background.steady import SteadyRoom
 from planner.core.division.placement import most_of
@@ -16,7 +16,7 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.timers import HoldKey
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import Clusters, in_tier
+from planner.core.manifests.policy import FleetClusters, in_tier
 from planner.core.placement import placing
 from planner.core.placement.growth import growth_room
 from planner.core.placement.missing import has_waited, lacks
@@ -37,7 +37,7 @@ Place = tuple[str, Shape]
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
+class HomeMove:
     """A move of overflow from a cluster to its homes.
 
     cluster: the cluster where the overflow is.
@@ -51,7 +51,7 @@ class Journey:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownOverflow:
     """The overflow of one workload, with the placement and the policy that it was computed from."""
 
     placement: PlacementDecided | None
@@ -60,7 +60,7 @@ class _Known:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedHome:
     """The room of one shape in one home. as_of: the figures of the cluster that it was computed from.
 
     One workload stands for all with an equal shape. Effects of a workload's labels are checked when its replicas are to
@@ -83,9 +83,9 @@ class Homing:
         self._look_seconds, self._new_places_max = look_seconds, new_places_max
         self.overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]] = {}
         self.wanted: dict[tuple[str, str], int] = {}
-        self._known: dict[WorkloadKey, _Known] = {}
-        self._joined = Clusters()
-        self._watched: dict[Shape, dict[str, _Watched]] = {}
+        self._known: dict[WorkloadKey, _KnownOverflow] = {}
+        self._joined = FleetClusters()
+        self._watched: dict[Shape, dict[str, _WatchedHome]] = {}
         self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
         self._kept_out: dict[HoldKey, float] = {}
@@ -109,7 +109,7 @@ class Homing:
         self._expected = frozenset(home for home in homes if _is_expected(state, home, now))
         return self._next_ones(self._wanting(state, overflowed, now), state.rules.replans_max)
 
-    def next_step(self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+    def next_step(self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
         """Returns the step that sends replicas of one workload home now; without events when none go."""
         known = self._known.get(workload.key)
         current = known is not None and known.placement is workload.placement and _stands(state, workload, moment.now)
@@ -121,8 +121,8 @@ class Homing:
             placed = placing.send_home(state, workload, entry.cluster, allowed, journey.rooms, moment)
             if placed is not None:
                 brakes.spend(CAUSE_HOME, entry.cluster, workload.key, allowed)
-                return Step(workload.key, placed.events, CAUSE_HOME)
-        return Step(workload.key, (), CAUSE_HOME)
+                return AftermathStep(workload.key, placed.events, CAUSE_HOME)
+        return AftermathStep(workload.key, (), CAUSE_HOME)
 
     # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,7 +136,7 @@ class Homing:
         for key, workload in state.workloads.items():
             known, policy = self._known.get(key), workload.declared.policy
             if known is None or known.placement is not workload.placement or known.policy is not policy:
-                self._known[key] = _Known(workload.placement, policy, overflow_of(workload, joined))
+                self._known[key] = _KnownOverflow(workload.placement, policy, overflow_of(workload, joined))
         return {key: known.overflow for key, known in self._known.items() if known.overflow}
 
     def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
@@ -182,7 +182,7 @@ class Homing:
                 homes_by_shape.setdefault(shape, []).append(home)
         for shape, homes in homes_by_shape.items():
             for home, room in state.all_rooms(shape, now).certain_in(tuple(homes), False).items():
-                watched = self._watched[shape][home] = _Watched(_figures(state, home, held, now))
+                watched = self._watched[shape][home] = _WatchedHome(_figures(state, home, held, now))
                 watched.steady.note(room, now)
 
     def _wanting(
@@ -228,7 +228,7 @@ class Homing:
         now: float,
         brakes: Allowance,
         left: Mapping[str, float] | None = None,
-    ) -> Journey:
+    ) -> HomeMove:
         """Returns the replicas that may go: at most what has fitted for long enough and fits now, less the margin.
 
         left: the fraction of each home's room that is still free. With it, homes beyond those that have room for all
@@ -236,7 +236,7 @@ class Homing:
         """
         margin = margin_of(state, workload)
         if not state.is_fresh(overflow.cluster, now):
-            return Journey(overflow.cluster, 0, {})
+            return HomeMove(overflow.cluster, 0, {})
         rooms = {}
         for home in overflow.homes:
             watched = self._watched.get(state.shape_in(home, workload.shape), {}).get(home)
@@ -249,7 +249,7 @@ class Homing:
             rooms[home] = int(room * left[home]) if left is not None else room
             if left is not None and sum(rooms.values()) >= overflow.replicas + margin:
                 break
-        return Journey(overflow.cluster, max(0, min(overflow.replicas, sum(rooms.values()) - margin)), rooms)
+        return HomeMove(overflow.cluster, max(0, min(overflow.replicas, sum(rooms.values()) - margin)), rooms)
 
 
 def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflow]) -> dict[Shape, dict[str, None]]:
@@ -344,7 +344,7 @@ def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | Worklo
     return {cluster: frozenset(held) for cluster, held in found.items()}
 
 
-def _use(left: dict[str, float], journey: Journey) -> None:
+def _use(left: dict[str, float], journey: HomeMove) -> None:
     """Reduces the free fraction of each room by what a journey takes, the first homes first."""
     rest = journey.replicas
     for home, room in journey.rooms.items():

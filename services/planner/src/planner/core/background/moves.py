@@ -6,7 +6,7 @@ Also removes leaving replicas once their replacements are available.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.core.background.aftermath import Step
+from planner.core.background.aftermath import AftermathStep
 from planner.core.knowledge.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
@@ -48,7 +48,7 @@ def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
     return [state.workloads[key] for key in found]
 
 
-def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
     """Returns the next step of one workload; without events when there is none."""
     step = _next_step(state, workload, moment, brakes)
     placement = next((event for event in step.events if isinstance(event, PlacementDecided)), None)
@@ -61,24 +61,24 @@ def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: A
     return replace(step, events=(replace(declared, rollout_stopped_in=stopped), *step.events))
 
 
-def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
     lost = _given_up(state, workload, moment.now, brakes)
     if lost:
         placed = placing.give_up(state, workload, lost, moment)
         _spend(brakes, CAUSE_LOST, workload.key, lost)
-        return Step(workload.key, placed.events, CAUSE_LOST)
+        return AftermathStep(workload.key, placed.events, CAUSE_LOST)
     back = {cluster: count for cluster, count in _returned(state, workload, moment.now, brakes).items() if count}
     if back:
         placed = placing.bring_back(state, workload, back, moment)
         _spend(brakes, CAUSE_RETURN, workload.key, back)
-        return Step(workload.key, placed.events, CAUSE_RETURN)
+        return AftermathStep(workload.key, placed.events, CAUSE_RETURN)
     gone = _may_go(state, workload, moment.now, brakes)
     if gone:
         placed = placing.let_leave(state, workload, gone, moment)
-        return Step(workload.key, placed.events, CAUSE_SETTLED)
+        return AftermathStep(workload.key, placed.events, CAUSE_SETTLED)
     if workload.declared.deleting:
-        return Step(workload.key, (), "")
-    return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "")
+        return AftermathStep(workload.key, (), "")
+    return AftermathStep(workload.key, placing.place_again(state, workload, moment, brakes).events, "")
 
 
 def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from planner.core.background import aftermath, duplicates, moves
-from planner.core.background.aftermath import Step
-from planner.core.background.headroom import Headrooms, Pace
+from planner.core.background.aftermath import AftermathStep
+from planner.core.background.headroom import HeadroomPace, Headrooms
 from planner.core.background.homing import Homing
 from planner.core.background.lent_homes import LentHomes
 from planner.core.knowledge.all_clusters import newly_known
@@ -38,7 +38,7 @@ Subject = WorkloadKey | str
 T = TypeVar("T")
 
 
-class Guard(Protocol):
+class DecisionGuard(Protocol):
     """Limits an error in a decision to its subject (docs/adr/0031, docs/adr/0037)."""
 
     def __call__(self, subject: Subject, decide: Callable[[], T], /) -> T | None:
@@ -63,17 +63,17 @@ class RoundStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class DecisionClock:
     """now: seconds of a steady clock. next: the moment of the next decision, with its own generation."""
 
     now: Callable[[], float]
     next: Callable[[], Moment]
 
 
-class Memory:
+class RoundMemory:
     """The memory of earlier rounds. A new leader begins with a new one."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: HeadroomPace) -> None:
         """Begins without memory. pace: how often headroom is reported."""
         self.homing = Homing()
         self.lent_homes = LentHomes()
@@ -104,7 +104,11 @@ def retry_workloads(state: PlannerState, subjects: Iterable[Subject]) -> None:
 
 
 def steps_of_round(
-    state: PlannerState, memory: Memory, moments: Moments, guard: Guard = unguarded, undecided: bool = False
+    state: PlannerState,
+    memory: RoundMemory,
+    moments: DecisionClock,
+    guard: DecisionGuard = unguarded,
+    undecided: bool = False,
 ) -> Iterator[RoundStep]:
     """Yields the steps of one round.
 
@@ -132,7 +136,11 @@ def steps_of_round(
 
 
 def steps_before_requests(
-    state: PlannerState, moments: Moments, lowest: int | None, guard: Guard = unguarded, undecided: bool = False
+    state: PlannerState,
+    moments: DecisionClock,
+    lowest: int | None,
+    guard: DecisionGuard = unguarded,
+    undecided: bool = False,
 ) -> Iterator[RoundStep]:
     """Yields the steps that come before the requests of a group: free room goes to the higher priority first.
 
@@ -145,26 +153,30 @@ def steps_before_requests(
     yield from _tried_again(state, moments, guard, undecided, above=lowest)
 
 
-def _step(guard: Guard, key: WorkloadKey, decide: Callable[[], Step], kind: StepKind = StepKind.OTHER) -> RoundStep:
+def _step(
+    guard: DecisionGuard, key: WorkloadKey, decide: Callable[[], AftermathStep], kind: StepKind = StepKind.OTHER
+) -> RoundStep:
     """Returns the step of one workload; without events when its decision failed."""
     step = guard(key, decide)
     return RoundStep(kind, (), key) if step is None else RoundStep(kind, step.events, key, step.cause)
 
 
-def _fleet_step(guard: Guard, name: str, decide: Callable[[], Sequence[Event | Tombstone]]) -> RoundStep:
+def _fleet_step(guard: DecisionGuard, name: str, decide: Callable[[], Sequence[Event | Tombstone]]) -> RoundStep:
     """Returns a step that is not about one workload."""
     return RoundStep(StepKind.OTHER, guard(name, decide) or (), name)
 
 
 def _tried_again(
-    state: PlannerState, moments: Moments, guard: Guard, undecided: bool, above: int | None = None
+    state: PlannerState, moments: DecisionClock, guard: DecisionGuard, undecided: bool, above: int | None = None
 ) -> Iterator[RoundStep]:
     found = partial(aftermath.next_waiting, state, moments.now(), undecided, above)
     for workload in guard("waiting workloads", found) or ():
         yield _step(guard, workload.key, partial(aftermath.try_again, state, workload, moments.next(), state.brakes))
 
 
-def _moves(state: PlannerState, memory: Memory, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
+def _moves(
+    state: PlannerState, memory: RoundMemory, moments: DecisionClock, guard: DecisionGuard
+) -> Iterator[RoundStep]:
     """Yields moves that nobody asked for by name, as far as the brakes allow them."""
     moment = moments.next()
     for workload, duplicate in guard("duplicates", partial(duplicates.due, state)) or ():
@@ -176,12 +188,12 @@ def _moves(state: PlannerState, memory: Memory, moments: Moments, guard: Guard) 
         yield _step(guard, workload.key, move, StepKind.MOVED)
 
 
-def _ask_brakes(state: PlannerState, memory: Memory, moment: Moment) -> Sequence[Event | Tombstone]:
+def _ask_brakes(state: PlannerState, memory: RoundMemory, moment: Moment) -> Sequence[Event | Tombstone]:
     wanted = {**moves.wanted(state, moment.now), **memory.homing.wanted}
     return state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
 
 
-def _take_backs(state: PlannerState, moments: Moments, guard: Guard) -> Iterator[RoundStep]:
+def _take_backs(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
     """Takes back replicas that did not bind. A part that lacks an object waits for it and reserves nothing."""
     moment, brakes = moments.next(), state.brakes
     for workload, counts in guard("take-backs", lambda: list(aftermath.take_backs(state, moment, brakes))) or ():

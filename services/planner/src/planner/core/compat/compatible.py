@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from planner.core.compat import karmada, kubeadmiral
 from planner.core.compat import karmada_selection as selection
-from planner.core.division.placement import Inputs, clusters_by_tier, first_of, fits_somewhere, most_of
-from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.placement import DivisionEntries, clusters_by_tier, first_of, fits_somewhere, most_of
+from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.division.votes import apportion
 from planner.core.knowledge.allowance import CAUSE_FAILOVER
 from planner.core.manifests.policy import TierClusters, weight_of
@@ -33,11 +33,11 @@ KARMADA = {
 IN_USE = 100
 """The score of a cluster that already has some replicas of the workload."""
 
-NOTHING = Held(0, 0, 0)
+NOTHING = HeldReplicas(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class EligibleCluster:
     """A cluster that may take replicas: those that it holds, how many more it certainly takes, and its tier."""
 
     joined: ClusterJoined
@@ -81,7 +81,7 @@ def divide_by_strategy(situation: Situation) -> Division:
     return _division(situation, tiers, _in_all(situation, members, at_once, to_go, target), wanted_out, target.why)
 
 
-def _members(situation: Situation, tiers: TierClusters) -> dict[str, Member]:
+def _members(situation: Situation, tiers: TierClusters) -> dict[str, EligibleCluster]:
     joined = {cluster.cluster: cluster for cluster in situation.clusters}
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     members = {}
@@ -90,11 +90,11 @@ def _members(situation: Situation, tiers: TierClusters) -> dict[str, Member]:
             if name not in situation.reasons:
                 held = situation.held.get(name, NOTHING)
                 room = _room(situation, name, held, limits)
-                members[name] = Member(joined[name], held.replicas, room, index)
+                members[name] = EligibleCluster(joined[name], held.replicas, room, index)
     return dict(sorted(members.items()))
 
 
-def _room(situation: Situation, cluster: str, held: Held, limits: Mapping[str, ClusterLimit]) -> int:
+def _room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mapping[str, ClusterLimit]) -> int:
     lacks = situation.await_missing and cluster in situation.missing
     room = (0 if lacks else situation.room(cluster, False).certain) + held.may_keep
     return max(0, min(room, most_of(limits, cluster) - held.replicas))
@@ -111,7 +111,11 @@ def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
 
 
 def _as_far_as_it_goes(
-    situation: Situation, strategy: Strategy, members: Mapping[str, Member], stays: int, to_go: Mapping[str, int]
+    situation: Situation,
+    strategy: Strategy,
+    members: Mapping[str, EligibleCluster],
+    stays: int,
+    to_go: Mapping[str, int],
 ) -> tuple[dict[str, int], _Target]:
     """Returns how many leave their clusters, and the target.
 
@@ -138,7 +142,7 @@ def _as_far_as_it_goes(
 
 
 def _replicas_by_strategy(
-    situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int
+    situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
 ) -> _Target:
     held = {name: member.held for name, member in members.items()}
     try:
@@ -152,7 +156,9 @@ def _replicas_by_strategy(
         return _Target({name: fewer.get(name, 0) for name in members}, f"{strategy.name}: {error}")
 
 
-def _karmada(situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int) -> Mapping[str, int]:
+def _karmada(
+    situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
+) -> Mapping[str, int]:
     if not strategy.alternatives:
         return _assigned(situation, strategy, list(members.values()), wanted)
     used = [member.tier for member in members.values() if member.held]
@@ -167,12 +173,14 @@ def _karmada(situation: Situation, strategy: Strategy, members: Mapping[str, Mem
     raise problem
 
 
-def _assigned(situation: Situation, strategy: Strategy, members: Sequence[Member], wanted: int) -> dict[str, int]:
+def _assigned(
+    situation: Situation, strategy: Strategy, members: Sequence[EligibleCluster], wanted: int
+) -> dict[str, int]:
     """Assigns by Karmada's rules.
 
     Karmada orders earlier assignments as in its last answer; here they are sorted by name.
     """
-    task = karmada.Task(KARMADA[strategy.name], wanted, situation.identity)
+    task = karmada.AssignmentTask(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
         weights = {member.name: weight_of(strategy.weights, member.joined) for member in members}
         rules = tuple(karmada.WeightRule((name,), weight) for name, weight in weights.items())
@@ -180,18 +188,19 @@ def _assigned(situation: Situation, strategy: Strategy, members: Sequence[Member
     by_name = {member.name: member for member in members}
     chosen = [by_name[name] for name in _selected(strategy, task.strategy, members, wanted)]
     candidates = [
-        karmada.Candidate(member.name, member.room, member.room + member.held, member.tier) for member in chosen
+        karmada.CandidateCluster(member.name, member.room, member.room + member.held, member.tier) for member in chosen
     ]
     existing = sorted((member.name, member.held) for member in chosen)
     return karmada.assign(task, candidates, existing, overflow=len({member.tier for member in members}) > 1)
 
 
-def _selected(strategy: Strategy, kind: str, members: Sequence[Member], wanted: int) -> list[str]:
+def _selected(strategy: Strategy, kind: str, members: Sequence[EligibleCluster], wanted: int) -> list[str]:
     spreads = tuple(
-        selection.Spread(entry.by, entry.groups_min, entry.groups_max or len(members)) for entry in strategy.spread
+        selection.SelectionSpread(entry.by, entry.groups_min, entry.groups_max or len(members))
+        for entry in strategy.spread
     )
     places = [
-        selection.Place(
+        selection.FeasibleCluster(
             member.name,
             member.room + member.held,
             IN_USE if member.held else 0,
@@ -201,11 +210,11 @@ def _selected(strategy: Strategy, kind: str, members: Sequence[Member], wanted: 
         )
         for member in members
     ]
-    return [place.cluster for place in selection.select(selection.Request(kind, wanted, spreads), places)]
+    return [place.cluster for place in selection.select(selection.SelectionRequest(kind, wanted, spreads), places)]
 
 
 def _kubeadmiral(
-    situation: Situation, strategy: Strategy, members: Mapping[str, Member], wanted: int
+    situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
 ) -> Mapping[str, int]:
     """Plans by KubeAdmiral's rules.
 
@@ -218,8 +227,8 @@ def _kubeadmiral(
         weight = weight_of(strategy.weights, member.joined) if strategy.weights else 1
         most = kubeadmiral.UNBOUNDED if limit.replicas_max < 0 else limit.replicas_max
         if weight or limit.replicas_min:
-            preferences[name] = kubeadmiral.Preference(weight, limit.replicas_min, most)
-    wish = kubeadmiral.Wish(
+            preferences[name] = kubeadmiral.ClusterPreference(weight, limit.replicas_min, most)
+    wish = kubeadmiral.PlanInput(
         replicas=wanted,
         clusters=list(members),
         preferences=preferences,
@@ -231,7 +240,7 @@ def _kubeadmiral(
     return kubeadmiral.plan(wish).plan
 
 
-def _duplicated(situation: Situation, strategy: Strategy, members: Mapping[str, Member]) -> _Target:
+def _duplicated(situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster]) -> _Target:
     """Sets all replicas for every selected cluster. Within a tier, clusters with replicas are selected first."""
     try:
         chosen = _selected(strategy, karmada.DUPLICATED, list(members.values()), situation.replicas)
@@ -262,7 +271,7 @@ class _Change:
 
 def _in_all(
     situation: Situation,
-    members: Mapping[str, Member],
+    members: Mapping[str, EligibleCluster],
     at_once: Mapping[str, int],
     to_go: Mapping[str, int],
     target: _Target,
@@ -299,7 +308,7 @@ def _in_all(
 
 
 def _everywhere(
-    situation: Situation, members: Mapping[str, Member], to_go: Mapping[str, int], target: _Target
+    situation: Situation, members: Mapping[str, EligibleCluster], to_go: Mapping[str, int], target: _Target
 ) -> _Change:
     """Returns the change for copies: no cluster's replicas replace another's. A lost cluster keeps its own."""
     more, taken = dict[str, int](), dict[str, int]()
@@ -338,7 +347,7 @@ def _division(
         unplaced=change.unplaced,
         uncertain=_uncertain(situation, tiers, change.unplaced),
         to_leave=over - sum(change.moved.get(name, 0) for name in to_go if name not in situation.reasons),
-        inputs=Inputs(situation, tiers, replicas),
+        inputs=DivisionEntries(situation, tiers, replicas),
         fits_nowhere=not fits_somewhere(situation, tiers),
         moved=change.moved,
         kept_again={

@@ -32,7 +32,7 @@ class WeightRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class AssignmentTask:
     """The input of an assignment: a strategy, the replicas in all, and the uid that decides ties.
 
     fresh: ignore what is there. rules: for STATIC_WEIGHT.
@@ -46,7 +46,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateCluster:
     """A selected cluster.
 
     capacity: replicas that still fit. with_existing: replicas of this workload that fit in all.
@@ -59,7 +59,9 @@ class Candidate:
     tier: int = 0
 
 
-def assign(task: Task, candidates: Sequence[Candidate], existing: Counts, *, overflow: bool = False) -> dict[str, int]:
+def assign(
+    task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts, *, overflow: bool = False
+) -> dict[str, int]:
     """Returns the replicas by cluster, of clusters that get some.
 
     Raises Unschedulable, or ValueError without clusters or a known strategy. existing: the result before, in its order.
@@ -80,13 +82,13 @@ def assign(task: Task, candidates: Sequence[Candidate], existing: Counts, *, ove
     return {cluster: count for cluster, count in found.items() if count}
 
 
-def _assign_tiers(task: Task, candidates: Sequence[Candidate], existing: Counts) -> dict[str, int]:
+def _assign_tiers(task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts) -> dict[str, int]:
     found: dict[str, int] = {}
     left = task.replicas
     for tier in sorted({candidate.tier for candidate in candidates}):
         members = [candidate for candidate in candidates if candidate.tier == tier]
         share = min(left, sum(candidate.with_existing for candidate in members))
-        part = Task(task.strategy, share, task.uid, task.fresh, task.rules)
+        part = AssignmentTask(task.strategy, share, task.uid, task.fresh, task.rules)
         found |= by_capacity(part, members, existing)
         left -= share
     if left > 0:
@@ -117,7 +119,7 @@ def _weight(cluster: str, rules: Sequence[WeightRule]) -> int:
     return max(meant, default=0)
 
 
-def by_capacity(task: Task, candidates: Sequence[Candidate], existing: Counts) -> dict[str, int]:
+def by_capacity(task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts) -> dict[str, int]:
     """Divides by dynamic weight or aggregated: adds by room, removes in proportion to what is there."""
     names = {candidate.cluster for candidate in candidates}
     kept = {cluster: count for cluster, count in existing if cluster in names}

@@ -22,7 +22,7 @@ class NotSelectable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class SelectionSpread:
     """A spread constraint: at least and at most so many groups. Selection uses BY_CLUSTER and BY_REGION only."""
 
     by: str
@@ -31,7 +31,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FeasibleCluster:
     """A feasible cluster.
 
     available: replicas of this workload that it takes in all. score: 100 where it has some.
@@ -52,11 +52,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ClusterGroup:
     """A region, zone or provider: its clusters in their order, and its score."""
 
     name: str
-    clusters: tuple[Place, ...]
+    clusters: tuple[FeasibleCluster, ...]
     score: int
 
     @property
@@ -65,18 +65,18 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SelectionRequest:
     """The input of a selection besides the clusters."""
 
     strategy: str
     replicas: int
-    spreads: tuple[Spread, ...] = ()
+    spreads: tuple[SelectionSpread, ...] = ()
 
-    def spread(self, by: str) -> Spread | None:
+    def spread(self, by: str) -> SelectionSpread | None:
         return next((spread for spread in self.spreads if spread.by == by), None)
 
 
-def select(request: Request, places: Sequence[Place]) -> list[Place]:
+def select(request: SelectionRequest, places: Sequence[FeasibleCluster]) -> list[FeasibleCluster]:
     """Returns the clusters that take part, in the order of use. Raises NotSelectable.
 
     With static weights the constraints are ignored.
@@ -91,7 +91,7 @@ def select(request: Request, places: Sequence[Place]) -> list[Place]:
     raise NotSelectable("spread constraints are supported by cluster and by region only")
 
 
-def in_order(places: Sequence[Place], *, by_available: bool = True) -> list[Place]:
+def in_order(places: Sequence[FeasibleCluster], *, by_available: bool = True) -> list[FeasibleCluster]:
     """Sorts by tier ascending, score descending, room descending, name ascending."""
     return sorted(
         places, key=lambda place: (place.tier, -place.score, -place.available if by_available else 0, place.cluster)
@@ -101,7 +101,7 @@ def in_order(places: Sequence[Place], *, by_available: bool = True) -> list[Plac
 # ── By clusters ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def select_best(request: Request, ordered: Sequence[Place]) -> list[Place]:
+def select_best(request: SelectionRequest, ordered: Sequence[FeasibleCluster]) -> list[FeasibleCluster]:
     """Returns the first max_groups clusters, some exchanged for larger ones if their room is not enough."""
     spread = request.spread(BY_CLUSTER)
     if spread is None or request.strategy == STATIC_WEIGHT:
@@ -124,29 +124,29 @@ def select_best(request: Request, ordered: Sequence[Place]) -> list[Place]:
     return chosen
 
 
-def _available(places: Sequence[Place]) -> int:
+def _available(places: Sequence[FeasibleCluster]) -> int:
     return sum(place.available for place in places)
 
 
 # ── By regions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def group(request: Request, ordered: Sequence[Place], by: str) -> list[Group]:
+def group(request: SelectionRequest, ordered: Sequence[FeasibleCluster], by: str) -> list[ClusterGroup]:
     """Returns the groups by name; none without a spread constraint by that field."""
     spread = request.spread(by)
     if spread is None:
         return []
-    members: dict[str, list[Place]] = {}
+    members: dict[str, list[FeasibleCluster]] = {}
     for place in ordered:
         for name in place.groups(by):
             members.setdefault(name, []).append(place)
     return [
-        Group(name, tuple(members[name]), score_of(request, members[name], spread.min_groups))
+        ClusterGroup(name, tuple(members[name]), score_of(request, members[name], spread.min_groups))
         for name in sorted(members)
     ]
 
 
-def score_of(request: Request, places: Sequence[Place], min_groups: int) -> int:
+def score_of(request: SelectionRequest, places: Sequence[FeasibleCluster], min_groups: int) -> int:
     """Returns a group's score: the replicas that it can take of its share, weighted far above its clusters' scores."""
     if request.strategy == DUPLICATED:
         fitting = [place for place in places if place.available >= request.replicas]
@@ -164,17 +164,17 @@ def score_of(request: Request, places: Sequence[Place], min_groups: int) -> int:
     return share * SCORE_WEIGHT + _mean(places, len(places))
 
 
-def _mean(places: Sequence[Place], count: int) -> int:
+def _mean(places: Sequence[FeasibleCluster], count: int) -> int:
     return sum(place.score for place in places) // count if count else 0
 
 
-def select_by_region(request: Request, regions: Sequence[Group]) -> list[Place]:
+def select_by_region(request: SelectionRequest, regions: Sequence[ClusterGroup]) -> list[FeasibleCluster]:
     """Returns the first cluster of every chosen region, then the best of the others. Raises NotSelectable."""
     by_region, by_cluster = request.spread(BY_REGION), request.spread(BY_CLUSTER)
     assert by_region is not None
     if len(regions) < by_region.min_groups:
         raise NotSelectable(f"{len(regions)} regions: fewer than minGroups {by_region.min_groups}")
-    sizes = [Size(region.name, len(region.clusters), region.score) for region in regions]
+    sizes = [RegionSize(region.name, len(region.clusters), region.score) for region in regions]
     least = by_cluster.min_groups if by_cluster is not None else 0
     names = select_groups(sizes, by_region.min_groups, by_region.max_groups, least)
     if not names:
@@ -190,7 +190,7 @@ def select_by_region(request: Request, regions: Sequence[Group]) -> list[Place]:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RegionSize:
     """A region as the search for a set of regions needs it."""
 
     name: str
@@ -198,14 +198,14 @@ class Size:
     score: int
 
 
-Path = tuple[Size, ...]
+Path = tuple[RegionSize, ...]
 Worth = tuple[int, int]
 """The score and the clusters of a set, by which sets are compared."""
 State = tuple[int, int]
 """The groups that a set has so far, and their clusters: all that the search needs to know of the set."""
 
 
-def select_groups(groups: Sequence[Size], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:
+def select_groups(groups: Sequence[RegionSize], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:
     """Returns the names of the best set of groups, best first; empty when there is none.
 
     Best is the largest score, then the most clusters, then the set that Karmada's search finds first. Of that set, the
@@ -224,7 +224,7 @@ def select_groups(groups: Sequence[Size], min_groups: int, max_groups: int, min_
     return [group.name for group in next(filter(search.is_set, beginnings), winner)]
 
 
-def _by_score(path: Sequence[Size]) -> Path:
+def _by_score(path: Sequence[RegionSize]) -> Path:
     return tuple(sorted(path, key=lambda group: (-group.score, group.name)))
 
 
@@ -232,7 +232,7 @@ def _by_score(path: Sequence[Size]) -> Path:
 class _Search:
     """Searches sets of groups, each in the groups' order, that are large enough and not so without their last group."""
 
-    groups_in_order: Sequence[Size]
+    groups_in_order: Sequence[RegionSize]
     min_groups: int
     max_groups: int
     min_clusters: int
@@ -245,7 +245,7 @@ class _Search:
     def best(self) -> Path:
         """Returns the first of the best sets, depth first; empty when there is none. Sums over groups and clusters."""
         worths = self._worths()
-        path, state = list[Size](), (0, 0)
+        path, state = list[RegionSize](), (0, 0)
         for index, group in enumerate(self.groups_in_order):
             if worths[index][state] is None:
                 return ()
@@ -271,13 +271,13 @@ class _Search:
             worths.append({state: _better(self._taking(group, state, after), after[state]) for state in states})
         return worths[::-1]
 
-    def _taking(self, group: Size, state: State, after: dict[State, Worth | None]) -> Worth | None:
+    def _taking(self, group: RegionSize, state: State, after: dict[State, Worth | None]) -> Worth | None:
         """Returns the most that a set adds which takes this group."""
         then = self._with(group, state)
         rest = (0, 0) if self._enough(then) and then[0] <= self.max_groups else after.get(then)
         return None if rest is None else (group.score + rest[0], group.clusters + rest[1])
 
-    def _with(self, group: Size, state: State) -> State:
+    def _with(self, group: RegionSize, state: State) -> State:
         return state[0] + 1, min(state[1] + group.clusters, max(self.min_clusters, 0))
 
     def _enough(self, state: State) -> bool:

@@ -14,7 +14,7 @@ UNBOUNDED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Preference:
+class ClusterPreference:
     """The preference for one cluster: at least min replicas, at most max, beyond min in proportion to weight."""
 
     weight: int
@@ -23,7 +23,7 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlanInput:
     """The input of a plan.
 
     preferences: by cluster; EVERY_CLUSTER for those without one. A cluster with neither gets nothing.
@@ -34,7 +34,7 @@ class Wish:
 
     replicas: int
     clusters: Sequence[str]
-    preferences: Mapping[str, Preference]
+    preferences: Mapping[str, ClusterPreference]
     key: str = ""
     existing: Mapping[str, int] = field(default_factory=dict)
     estimated: Mapping[str, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanResult:
     """The plan by cluster: replicas that are to run. overflow: further replicas that stay there in case they fit."""
 
     plan: Mapping[str, int]
@@ -54,10 +54,10 @@ class Planned:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     cluster: str
-    preference: Preference
+    preference: ClusterPreference
 
 
-def plan(wish: Wish) -> Planned:
+def plan(wish: PlanInput) -> PlanResult:
     """Returns the replicas by cluster, for all clusters with a preference."""
     entries = _ordered(wish.key, _preferences(wish))
     desired, overflow, left = _distribute(wish, entries)
@@ -65,12 +65,12 @@ def plan(wish: Wish) -> Planned:
         trimmed = {cluster: min(count, left) for cluster, count in overflow.items()}
         overflow = {cluster: count for cluster, count in trimmed.items() if count > 0}
     if not wish.avoid_disruption:
-        return Planned(desired, overflow)
+        return PlanResult(desired, overflow)
     current = {entry.cluster: _current(wish, entry.cluster) for entry in entries}
-    return Planned(_least_disturbed(wish, current, desired), overflow)
+    return PlanResult(_least_disturbed(wish, current, desired), overflow)
 
 
-def _preferences(wish: Wish) -> Iterable[_Entry]:
+def _preferences(wish: PlanInput) -> Iterable[_Entry]:
     for cluster in wish.clusters:
         preference = wish.preferences.get(cluster, wish.preferences.get(EVERY_CLUSTER))
         if preference is not None:
@@ -81,12 +81,12 @@ def _ordered(key: str, entries: Iterable[_Entry]) -> list[_Entry]:
     return sorted(entries, key=lambda entry: (-entry.preference.weight, fnv_1(entry.cluster + key)))
 
 
-def _current(wish: Wish, cluster: str) -> int:
+def _current(wish: PlanInput, cluster: str) -> int:
     count = wish.existing.get(cluster, 0)
     return min(count, wish.estimated.get(cluster, count), wish.limited.get(cluster, count))
 
 
-def _distribute(wish: Wish, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
+def _distribute(wish: PlanInput, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
     """Gives minima first, then divides by weight. Returns each cluster's replicas, the replicas that its estimate cut,
     and the rest."""
     given, overflow, left = dict[str, int](), dict[str, int](), wish.replicas
@@ -103,7 +103,7 @@ def _distribute(wish: Wish, entries: Sequence[_Entry]) -> tuple[dict[str, int], 
 
 
 def _by_weight(
-    wish: Wish, entries: Sequence[_Entry], given: dict[str, int], overflow: dict[str, int], left: int
+    wish: PlanInput, entries: Sequence[_Entry], given: dict[str, int], overflow: dict[str, int], left: int
 ) -> int:
     """Adds the rest in loops, each cluster's share rounded up, in their order. Returns the replicas without a place."""
     open_entries = list(entries)
@@ -130,7 +130,7 @@ def _by_weight(
     return left
 
 
-def _least_disturbed(wish: Wish, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
+def _least_disturbed(wish: PlanInput, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
     """Changes only clusters that must shrink, or only those that must grow, by the difference of the sums."""
     surplus = sum(current.values()) - sum(desired.values())
     if not surplus:
@@ -138,12 +138,14 @@ def _least_disturbed(wish: Wish, current: Mapping[str, int], desired: Mapping[st
     distance = {cluster: count - desired[cluster] for cluster, count in current.items()}
     if surplus > 0:
         entries = [
-            _Entry(cluster, Preference(count, 0, current[cluster])) for cluster, count in distance.items() if count > 0
+            _Entry(cluster, ClusterPreference(count, 0, current[cluster]))
+            for cluster, count in distance.items()
+            if count > 0
         ]
         taken = _adjust(wish, entries, surplus)
         return {cluster: count - taken.get(cluster, 0) for cluster, count in current.items()}
     entries = [
-        _Entry(cluster, Preference(-count, 0, _most_more(wish, cluster, current)))
+        _Entry(cluster, ClusterPreference(-count, 0, _most_more(wish, cluster, current)))
         for cluster, count in distance.items()
         if count < 0
     ]
@@ -151,13 +153,13 @@ def _least_disturbed(wish: Wish, current: Mapping[str, int], desired: Mapping[st
     return {cluster: count + added.get(cluster, 0) for cluster, count in current.items()}
 
 
-def _most_more(wish: Wish, cluster: str, current: Mapping[str, int]) -> int:
+def _most_more(wish: PlanInput, cluster: str, current: Mapping[str, int]) -> int:
     """Returns how many more the cluster's own maximum allows. The maximum of EVERY_CLUSTER is not used here."""
     own = wish.preferences.get(cluster)
     return UNBOUNDED if own is None or own.max == UNBOUNDED else own.max - current[cluster]
 
 
-def _adjust(wish: Wish, entries: Iterable[_Entry], count: int) -> dict[str, int]:
+def _adjust(wish: PlanInput, entries: Iterable[_Entry], count: int) -> dict[str, int]:
     changed: dict[str, int] = {}
     bare = replace(wish, estimated={}, limited={})
     _by_weight(bare, _ordered(wish.key, entries), changed, {}, count)

@@ -13,7 +13,7 @@ OUT_OF_BOUNDS = "planned_total_out_of_bounds"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RolloutTarget:
     """A cluster in a rollout. All counts are pods.
 
     desired, replicas: the replicas that it is to have, and those in its object now.
@@ -59,17 +59,17 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class RolloutFleet:
     """The whole rollout: its budgets in pods, the replicas of all clusters together, and the clusters."""
 
     max_surge: int
     max_unavailable: int
     replicas: int
-    targets: Sequence[Target]
+    targets: Sequence[RolloutTarget]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RolloutStep:
     """The instructions for a cluster now.
 
     None: the template's own value for the budgets, and all desired replicas.
@@ -82,29 +82,29 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Budgets:
+class RolloutBudgets:
     surge: int
     unavailable: int
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RolloutPlan:
     """The steps by cluster; a cluster without one waits. rejected: why there are none at all."""
 
-    steps: Mapping[str, Step]
+    steps: Mapping[str, RolloutStep]
     rejected: str | None = None
 
 
-def plan_rollout(fleet: Fleet) -> Rollout:
+def plan_rollout(fleet: RolloutFleet) -> RolloutPlan:
     """Plans one round: the step of each cluster now."""
     if is_scaling(fleet):
-        return Rollout({target.cluster: Step() for target in fleet.targets})
+        return RolloutPlan({target.cluster: RolloutStep() for target in fleet.targets})
     steps = _Spender(fleet).steps()
     rejected = _rejection(fleet, steps)
-    return Rollout({} if rejected else steps, rejected)
+    return RolloutPlan({} if rejected else steps, rejected)
 
 
-def is_scaling(fleet: Fleet) -> bool:
+def is_scaling(fleet: RolloutFleet) -> bool:
     """Returns whether replicas only grow or only shrink, and every pod is of the newest version."""
     grows = any(target.desired > target.replicas for target in fleet.targets)
     shrinks = any(target.desired < target.replicas for target in fleet.targets)
@@ -113,31 +113,31 @@ def is_scaling(fleet: Fleet) -> bool:
     )
 
 
-def _flips(fleet: Fleet, target: Target) -> bool:
+def _flips(fleet: RolloutFleet, target: RolloutTarget) -> bool:
     """Returns whether the cluster still rolls by surge alone although the fleet does not."""
     by_surge = target.max_surge > 0 and target.max_unavailable == 0
     fleet_by_surge = fleet.max_surge > 0 and fleet.max_unavailable == 0
     return by_surge and not fleet_by_surge and target.updated_available < target.replicas
 
 
-def budgets(fleet: Fleet) -> Budgets:
+def budgets(fleet: RolloutFleet) -> RolloutBudgets:
     """Returns the budgets left to spend; negative when more is in use than allowed."""
     ahead = sum(target.replicas for target in fleet.targets) - fleet.replicas
     surge = fleet.max_surge - ahead - sum(target.least_surge for target in fleet.targets)
     unavailable = fleet.max_unavailable + ahead - sum(target.least_unavailable for target in fleet.targets)
-    return Budgets(surge, unavailable)
+    return RolloutBudgets(surge, unavailable)
 
 
 class _Spender:
     """Spends the budgets in the planner's order."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: RolloutFleet) -> None:
         self._fleet = fleet
         left = budgets(fleet)
         self._surge, self._unavailable = left.surge, left.unavailable
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, RolloutStep] = {}
 
-    def steps(self) -> dict[str, Step]:
+    def steps(self) -> dict[str, RolloutStep]:
         targets = sorted(self._fleet.targets, key=lambda target: target.cluster)
         growing = [target for target in targets if target.desired > target.replicas]
         shrinking = [target for target in targets if target.desired < target.replicas]
@@ -154,7 +154,7 @@ class _Spender:
             self._update_shrunk(target)
         return self._steps
 
-    def _shrink(self, target: Target) -> None:
+    def _shrink(self, target: RolloutTarget) -> None:
         least = 0 if target.updating else target.least_unavailable
         if self._unavailable <= 0 and least <= 0:
             return
@@ -162,9 +162,9 @@ class _Spender:
         if count < 0:
             return
         self._unavailable -= max(0, count - least)
-        self._steps[target.cluster] = Step(target.replicas - count, only_replicas=True)
+        self._steps[target.cluster] = RolloutStep(target.replicas - count, only_replicas=True)
 
-    def _grow(self, target: Target) -> None:
+    def _grow(self, target: RolloutTarget) -> None:
         if not target.template_updated and target.replicas:
             return
         least = 0 if target.updating else target.least_surge
@@ -174,10 +174,10 @@ class _Spender:
         if count < 0:
             return
         self._surge -= max(0, count - least)
-        before = self._steps.get(target.cluster, Step(only_replicas=True))
+        before = self._steps.get(target.cluster, RolloutStep(only_replicas=True))
         self._steps[target.cluster] = replace(before, replicas=target.replicas + count)
 
-    def _update_shrunk(self, target: Target) -> None:
+    def _update_shrunk(self, target: RolloutTarget) -> None:
         """Updates a cluster that shrinks.
 
         The removed pods were the unavailable ones first. Its surge alone does not begin it.
@@ -189,16 +189,16 @@ class _Spender:
         if least > 0 or not self._is_idle(target):
             self._spend(target, to, least)
 
-    def _update(self, target: Target, replicas: int | None) -> None:
+    def _update(self, target: RolloutTarget, replicas: int | None) -> None:
         least = target.least_unavailable
         if least > 0 or target.least_surge > 0 or not self._is_idle(target):
             self._spend(target, replicas, least)
 
-    def _is_idle(self, target: Target) -> bool:
+    def _is_idle(self, target: RolloutTarget) -> bool:
         spent = self._surge <= 0 and self._unavailable <= 0
         return spent and not target.template_updated and not target.updating
 
-    def _spend(self, target: Target, replicas: int | None, least_unavailable: int) -> None:
+    def _spend(self, target: RolloutTarget, replicas: int | None, least_unavailable: int) -> None:
         least_surge = target.least_surge
         surge = self._allot(self._surge, least_surge, target.max_surge, target.replicas - target.updated)
         short = self._allot(
@@ -206,14 +206,14 @@ class _Spender:
         )
         self._surge -= max(0, surge[0] - least_surge)
         self._unavailable -= max(0, short[0] - least_unavailable)
-        self._steps[target.cluster] = self._settled(target, Step(replicas, surge[1], short[1]))
+        self._steps[target.cluster] = self._settled(target, RolloutStep(replicas, surge[1], short[1]))
 
     @staticmethod
     def _allot(budget: int, least: int, own: int, to_do: int) -> tuple[int, int]:
         value = max(0, min(budget + least, to_do))
         return value, own if budget < 0 and least > own and value > own else value
 
-    def _settled(self, target: Target, step: Step) -> Step:
+    def _settled(self, target: RolloutTarget, step: RolloutStep) -> RolloutStep:
         flips = _flips(self._fleet, target)
         if target.updated >= target.replicas and not flips:
             return replace(step, max_surge=None, max_unavailable=None)
@@ -224,7 +224,7 @@ class _Spender:
         return replace(step, max_unavailable=1)
 
 
-def _rejection(fleet: Fleet, steps: Mapping[str, Step]) -> str | None:
+def _rejection(fleet: RolloutFleet, steps: Mapping[str, RolloutStep]) -> str | None:
     desired = sum(target.desired for target in fleet.targets)
     current = sum(target.replicas for target in fleet.targets)
     if fleet.replicas - desired > fleet.max_unavailable:
@@ -235,7 +235,7 @@ def _rejection(fleet: Fleet, steps: Mapping[str, Step]) -> str | None:
     return None if least <= planned <= most else OUT_OF_BOUNDS
 
 
-def _after(target: Target, step: Step | None) -> int:
+def _after(target: RolloutTarget, step: RolloutStep | None) -> int:
     if step is None:
         return target.replicas
     return target.desired if step.replicas is None else step.replicas

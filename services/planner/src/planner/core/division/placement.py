@@ -9,12 +9,12 @@ from typing import overload
 
 from planner.core.division import words
 from planner.core.division.situation import Division, Situation
-from planner.core.division.splits import BY_ROOM, Standing, divide, shrink
-from planner.core.division.words import Entry, as_input
+from planner.core.division.splits import BY_ROOM, TierStanding, divide, shrink
+from planner.core.division.words import DivisionEntry, as_input
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.allowance import CAUSE_POLICY
-from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
+from planner.core.manifests.policy import FleetClusters, TierClusters, clusters_of_tiers, weights_of
 from spillway.model import ClusterInput, ClusterLimit, Tier
 
 FROZEN = Limit(LimitCode.FROZEN)
@@ -97,7 +97,7 @@ def divide_workload(situation: Situation) -> Division:
         waits_in=_minima_that_wait(situation, growth, lacking)
         | {name: count for name, count in growth.missing.items() if count},
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
-        inputs=Inputs(situation, tiers, replicas, situation.fixed if to_go else frozenset()),
+        inputs=DivisionEntries(situation, tiers, replicas, situation.fixed if to_go else frozenset()),
         fits_nowhere=not fits_somewhere(situation, tiers),
         moved=moved,
         kept_again={
@@ -145,7 +145,9 @@ def lacking_last(situation: Situation, tiers: TierClusters) -> TierClusters:
 
 def clusters_by_tier(situation: Situation) -> TierClusters:
     clusters = situation.clusters
-    return clusters_of_tiers(situation.policy.tiers, clusters if isinstance(clusters, Clusters) else Clusters(clusters))
+    return clusters_of_tiers(
+        situation.policy.tiers, clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters)
+    )
 
 
 def _ruled_out(situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit]) -> dict[str, int]:
@@ -190,7 +192,7 @@ def _grow(
         target = growth.new if tier.node_groups else growth.free
         some = (situation.held.keys() | growth.free.keys() | growth.new.keys()) & rooms.keys()
         held = {name: _before(situation, name) + growth.of(name) for name in some}
-        standing = Standing(held, rooms, weights_of(tier, names, situation.clusters))
+        standing = TierStanding(held, rooms, weights_of(tier, names, situation.clusters))
         for name, more in divide(tier.split, wanted, standing).items():
             target[name] = target.get(name, 0) + more
             wanted -= more
@@ -439,13 +441,13 @@ def _shrink_tier(
     room = {name: situation.room(name, tier.node_groups).certain for name in spare} if tier.split in BY_ROOM else {}
     for most in steps:
         left = {name: min(count, most[name]) - taken.get(name, 0) for name, count in spare.items()}
-        now = Standing({name: count - taken.get(name, 0) for name, count in there.items()}, room, weights)
+        now = TierStanding({name: count - taken.get(name, 0) for name, count in there.items()}, room, weights)
         if sum(taken.values()) < surplus:
             _add(taken, shrink(tier.split, surplus - sum(taken.values()), left, now))
     return taken
 
 
-class Inputs(Sequence[Entry]):
+class DivisionEntries(Sequence[DivisionEntry]):
     """The entries of a division, one for each cluster of each tier. They are made when first asked for."""
 
     def __init__(
@@ -457,23 +459,23 @@ class Inputs(Sequence[Entry]):
     ) -> None:
         """Keeps what the entries are made from. frozen: clusters that take nothing because of a brake."""
         self._of = situation, tiers, replicas, frozen
-        self._found: tuple[Entry, ...] | None = None
+        self._found: tuple[DivisionEntry, ...] | None = None
         self._in_words: tuple[ClusterInput, ...] | None = None
 
     @overload
-    def __getitem__(self, index: int) -> Entry: ...
+    def __getitem__(self, index: int) -> DivisionEntry: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Entry, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[DivisionEntry, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Entry | tuple[Entry, ...]:
+    def __getitem__(self, index: int | slice) -> DivisionEntry | tuple[DivisionEntry, ...]:
         return self.found()[index]
 
     def __len__(self) -> int:
         return len(self.found())
 
     def __eq__(self, other: object) -> bool:
-        return self.found() == (other.found() if isinstance(other, Inputs) else other)
+        return self.found() == (other.found() if isinstance(other, DivisionEntries) else other)
 
     def __hash__(self) -> int:
         return hash(self.found())
@@ -481,7 +483,7 @@ class Inputs(Sequence[Entry]):
     def __repr__(self) -> str:
         return repr(self.found())
 
-    def found(self) -> tuple[Entry, ...]:
+    def found(self) -> tuple[DivisionEntry, ...]:
         if self._found is None:
             self._found = tuple(_inputs(*self._of))
         return self._found
@@ -493,18 +495,18 @@ class Inputs(Sequence[Entry]):
         return self._in_words
 
 
-def inputs_in_words(inputs: Sequence[Entry]) -> tuple[ClusterInput, ...]:
-    return inputs.in_words() if isinstance(inputs, Inputs) else tuple(map(as_input, inputs))
+def inputs_in_words(inputs: Sequence[DivisionEntry]) -> tuple[ClusterInput, ...]:
+    return inputs.in_words() if isinstance(inputs, DivisionEntries) else tuple(map(as_input, inputs))
 
 
 def _inputs(
     situation: Situation, tiers: TierClusters, replicas: Mapping[str, int], frozen: frozenset[str]
-) -> Iterator[Entry]:
+) -> Iterator[DivisionEntry]:
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     held, ages = situation.held, situation.age_ms
     for tier, names in tiers:
         if not names and not tier.node_groups:
-            yield Entry("", tier.name, 0, 0, 0, 0, 0, Limit(LimitCode.EMPTY_TIER), -1)
+            yield DivisionEntry("", tier.name, 0, 0, 0, 0, 0, Limit(LimitCode.EMPTY_TIER), -1)
         for name in names:
             certain, possible, limited_by, _ = situation.room(name, tier.node_groups)
             before = reserved = 0
@@ -518,7 +520,7 @@ def _inputs(
                 limited_by = FROZEN
             after = replicas.get(name, before)
             age = ages.get(name, -1)
-            yield Entry(name, tier.name, certain, possible, reserved, before, after, limited_by, age)
+            yield DivisionEntry(name, tier.name, certain, possible, reserved, before, after, limited_by, age)
 
 
 def fits_somewhere(situation: Situation, tiers: TierClusters) -> bool:

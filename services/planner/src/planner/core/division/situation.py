@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.core.division import words
-from planner.core.division.words import Entry
+from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY
-from planner.core.knowledge.placement_waits import Wait, waits_text
+from planner.core.knowledge.placement_waits import PlacementWait, waits_text
 from spillway.events import ClusterJoined
 from spillway.model import Policy
 from spillway.texts import counted
@@ -16,7 +16,7 @@ LOST = (CAUSE_FAILOVER, CAUSE_LOST)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldReplicas:
     """The replicas that a workload has in one cluster.
 
     replicas: kept ones; they count towards what was asked for.
@@ -64,7 +64,7 @@ class Situation:
     replicas: int
     policy: Policy
     clusters: Sequence[ClusterJoined]
-    held: Mapping[str, Held]
+    held: Mapping[str, HeldReplicas]
     room: Callable[[str, bool], Room]
     settled: bool
     age_ms: Mapping[str, int]
@@ -106,7 +106,7 @@ class Division:
     unplaced: int
     uncertain: int = 0
     to_leave: int = 0
-    inputs: Sequence[Entry] = ()
+    inputs: Sequence[DivisionEntry] = ()
     fits_nowhere: bool = False
     moved: Mapping[str, int] = field(default_factory=dict)
     kept_again: Mapping[str, int] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Division:
     lacking: Mapping[str, int] = field(default_factory=dict)
     held_back: int = 0
     whole: str = ""
-    basis: "Basis | None" = None
+    basis: "DivisionBasis | None" = None
     lent: Mapping[str, int] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
     waits_in: Mapping[str, int] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Division:
         """Returns a text for people: what unplaced or misplaced replicas wait for."""
         return waits_text(self.waits())
 
-    def waits(self) -> list[Wait]:
+    def waits(self) -> list[PlacementWait]:
         """Returns what unplaced or misplaced replicas wait for."""
         if not (self.unplaced or self.to_leave or self.stays or self.lacking):
             return []
@@ -136,20 +136,20 @@ class Division:
             (rest, self.whole or "room", limits),
         ]
         waits = [
-            Wait(what if count == self.unplaced else f"{count} for {what}", figures)
+            PlacementWait(what if count == self.unplaced else f"{count} for {what}", figures)
             for count, what, figures in counts
             if count
         ]
         to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
         if to_leave:
-            waits.append(Wait(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out"))
+            waits.append(PlacementWait(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out"))
         stays = {name: count for name, count in self.stays.items() if self.reasons[name] != CAUSE_POLICY}
         lost = {name for name in stays if self.reasons[name] in LOST}
         return [*waits, *words.staying(stays, lost, limits), *words.lacking(self.lacking, self.inputs)]
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class DivisionBasis:
     """The situation, its division, and the replicas that minima would take by cluster, for the record."""
 
     situation: Situation

@@ -24,7 +24,7 @@ Counts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TierStanding:
     """The clusters of a tier, by name.
 
     held: what each holds now. When replicas are added, only clusters that hold any are listed.
@@ -40,23 +40,23 @@ class Standing:
 class Split(Protocol):
     """One way to split. The numbers asked for never exceed what is there."""
 
-    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         """Returns the replicas to add by cluster, at most the room of each."""
 
-    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         """Returns the replicas to take away by cluster, at most what each can spare."""
 
 
-def divide(split: str, replicas: int, standing: Standing) -> dict[str, int]:
+def divide(split: str, replicas: int, standing: TierStanding) -> dict[str, int]:
     """Returns the replicas to add by cluster, without zeros. Replicas beyond the sum of rooms are not given out."""
     if min(standing.room.values(), default=1) <= 0:
         room = {name: count for name, count in standing.room.items() if count > 0}
-        standing = Standing(standing.held, room, standing.weights)
+        standing = TierStanding(standing.held, room, standing.weights)
     found = split_named(split).more(min(replicas, sum(standing.room.values())), standing)
     return {name: count for name, count in found.items() if count}
 
 
-def shrink(split: str, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+def shrink(split: str, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
     """Returns the replicas to take away by cluster, without zeros."""
     spare = {name: count for name, count in spare.items() if count > 0}
     found = split_named(split).fewer(min(surplus, sum(spare.values())), spare, standing)
@@ -72,10 +72,10 @@ def split_named(name: str) -> Split:
 class _Spread:
     """Splits in proportion: adds by room, takes away by what is there."""
 
-    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         return apportion(replicas, standing.room)
 
-    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         kept = apportion(sum(spare.values()) - surplus, spare)
         return {name: count - kept.get(name, 0) for name, count in spare.items()}
 
@@ -86,25 +86,25 @@ class _Pack:
     Empties the smallest first.
     """
 
-    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         room, held = standing.room, standing.held
         order = sorted(room, key=lambda name: (held.get(name, 0) == 0, -room[name], name))
         return _in_order(order, room, replicas)
 
-    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         return _in_order(sorted(spare, key=lambda name: (spare[name], name)), spare, surplus)
 
 
 class _ByPlace:
     """Fills clusters by their place, ties by name; empties them in reverse."""
 
-    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         return _in_order(self._order(standing.room, standing), standing.room, replicas)
 
-    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         return _in_order(self._order(spare, standing)[::-1], spare, surplus)
 
-    def _order(self, names: Counts, standing: Standing) -> list[str]:
+    def _order(self, names: Counts, standing: TierStanding) -> list[str]:
         return sorted(names, key=lambda name: (standing.weights[name], name))
 
 
@@ -132,15 +132,15 @@ class Claims(Protocol):
 class _ByClaim:
     """Gives each next replica to the cluster with the smallest claim that has room; takes away in reverse."""
 
-    claims_of: Callable[[Standing], Claims]
+    claims_of: Callable[[TierStanding], Claims]
 
-    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         held = {name: standing.held.get(name, 0) for name in standing.room}
         most = {name: held[name] + count for name, count in standing.room.items()}
         after = serve(self.claims_of(standing), held, most, replicas)
         return {name: after[name] - held[name] for name in held}
 
-    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         held = {name: standing.held[name] for name in spare}
         least = {name: held[name] - count for name, count in spare.items()}
         after = serve(self.claims_of(standing), least, held, sum(spare.values()) - surplus)
@@ -151,7 +151,7 @@ class _ByClaim:
 class _Even:
     """Serves the cluster with the fewest replicas first."""
 
-    standing: Standing
+    standing: TierStanding
 
     def claim(self, cluster: str, held: int) -> int:
         return held
@@ -167,7 +167,7 @@ class _MostRemaining:
     Its claim is minus the room left, as the smallest is served first.
     """
 
-    standing: Standing
+    standing: TierStanding
 
     def claim(self, cluster: str, held: int) -> int:
         return held - self._all(cluster)
@@ -186,7 +186,7 @@ class _Weighted:
     A claim is (2·held + 1) / weight, in units of 1 / the sum of the weights.
     """
 
-    standing: Standing
+    standing: TierStanding
 
     def claim(self, cluster: str, held: int) -> Fraction:
         return Fraction((2 * held + 1) * self._sum(), self.standing.weights[cluster])

@@ -9,7 +9,7 @@ from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.quantities import quantity
 from planner.core.feasibility.quota import resource_of
 from planner.core.knowledge.closing import ORPHAN_THERE, delete_command
-from planner.core.knowledge.placement_waits import Wait
+from planner.core.knowledge.placement_waits import PlacementWait
 from spillway.model import ClusterInput
 from spillway.texts import counted, cut, waiting
 
@@ -19,7 +19,7 @@ WORDS_MAX = 300
 """Characters kept of a text that a cluster itself sent: every decision's record has such a text for each cluster."""
 
 
-class Entry(NamedTuple):
+class DivisionEntry(NamedTuple):
     """Like ClusterInput, with the limit as a value in place of its text."""
 
     cluster: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     age_ms: int
 
 
-def as_input(entry: Entry) -> ClusterInput:
+def as_input(entry: DivisionEntry) -> ClusterInput:
     """Returns the entry as records and answers have it."""
     cluster, tier, certain, possible, reserved, before, after, limited_by, age_ms = entry
     return ClusterInput(cluster, tier, certain, possible, reserved, before, after, limit_text(limited_by), age_ms)
@@ -131,13 +131,13 @@ def _limit_of_older(text: str) -> Limit:
 # ── What replicas wait for ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def limits(inputs: Sequence[Entry]) -> str:
+def limits(inputs: Sequence[DivisionEntry]) -> str:
     """Returns a text of what limits the first clusters that were looked at."""
     named = ((entry.cluster or f"tier {entry.tier}", limit_text(entry.limited_by)) for entry in inputs[:NAMED_MAX])
     return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
 
-def limits_of(inputs: Sequence[Entry]) -> str:
+def limits_of(inputs: Sequence[DivisionEntry]) -> str:
     """Returns the text of limits() for a refusal, which also counts the other clusters."""
     more = len(inputs) - NAMED_MAX
     return limits(inputs) + (f"; and {counted(more, 'cluster')} more" if more > 0 else "")
@@ -164,7 +164,7 @@ def missing(counts: Mapping[str, int]) -> list[tuple[int, str]]:
     return [*((count, what) for what, count in named), (rest, f"{counted(more, 'other thing')} that clusters lack")]
 
 
-def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[Wait]:
+def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[PlacementWait]:
     """Yields waits of replicas that must leave their cluster.
 
     stays: by cluster. bound: what limits the other clusters.
@@ -172,21 +172,21 @@ def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iter
     named, more, rest = _some(stays)
     for cluster, count in named:
         whose = f"of {'lost' if cluster in lost else 'draining'} cluster {cluster}"
-        yield Wait(f"{waiting(count, whose)} for room elsewhere", bound)
+        yield PlacementWait(f"{waiting(count, whose)} for room elsewhere", bound)
     if more:
         whose = f"of {counted(more, 'cluster')} more"
-        yield Wait(f"{waiting(rest, whose)} for room elsewhere")
+        yield PlacementWait(f"{waiting(rest, whose)} for room elsewhere")
 
 
-def lacking(lacks: Mapping[str, int], inputs: Sequence[Entry]) -> Iterator[Wait]:
+def lacking(lacks: Mapping[str, int], inputs: Sequence[DivisionEntry]) -> Iterator[PlacementWait]:
     """Yields waits of clusters that lack replicas of their minimum. lacks: by cluster."""
     named, more, rest = _some(lacks)
     limit_of = {entry.cluster: entry.limited_by for entry in reversed(inputs)}
     for cluster, count in named:
         limit = limit_text(limit_of[cluster]) if cluster in limit_of else "no tier has it"
-        yield Wait(f"room for {counted(count)} that the minimum of {cluster} lacks", limit)
+        yield PlacementWait(f"room for {counted(count)} that the minimum of {cluster} lacks", limit)
     if more:
-        yield Wait(f"room for {counted(rest)} that the minima of {counted(more, 'cluster')} more lack")
+        yield PlacementWait(f"room for {counted(rest)} that the minima of {counted(more, 'cluster')} more lack")
 
 
 def _some(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:

@@ -13,8 +13,8 @@ from planner.core.explaining.supposing import Supposition, copies_of
 from planner.core.feasibility.kept_shapes import is_local
 from planner.core.feasibility.quantities import quantity
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, Subject
-from planner.core.placement.dividing import How, divide
+from planner.core.knowledge.subject import Moment, PlacementSubject
+from planner.core.placement.dividing import DivisionOptions, divide
 from spillway.api import ExplainedChange, ExplainedCluster
 from spillway.columns import columns_of
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -38,7 +38,7 @@ Steps = Generator[None, None, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplicaOutcome:
     """The replicas without a place, and those placed outside the first tier. Fewer is better; `unplaced` counts first.
 
     placed: all replicas with a place. With copies in every cluster there are more than were asked for.
@@ -48,12 +48,12 @@ class Outcome:
     outside: int
     placed: int = field(default=0, compare=False)
 
-    def is_better(self, other: "Outcome") -> bool:
+    def is_better(self, other: "ReplicaOutcome") -> bool:
         return (self.unplaced, self.outside) < (other.unplaced, other.outside)
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ChangeTrial:
     """A kind of change by an amount. plan: the outcome of such an amount."""
 
     kind: str
@@ -61,12 +61,12 @@ class Trial:
     subject: str
     before: int
     most: int
-    plan: Callable[[int], Outcome]
+    plan: Callable[[int], ReplicaOutcome]
     after: Callable[[int], int]
     text: Callable[[int], str]
 
 
-class Changes:
+class ChangeSearch:
     """Searches for changes in steps. found: the changes so far. notes: for people.
 
     clusters: as they are explained; without any, nothing is searched. Raises Indistinguishable for a workload whose own
@@ -74,7 +74,7 @@ class Changes:
     """
 
     def __init__(
-        self, state: PlannerState, subject: Subject, moment: Moment, clusters: Sequence[ExplainedCluster]
+        self, state: PlannerState, subject: PlacementSubject, moment: Moment, clusters: Sequence[ExplainedCluster]
     ) -> None:
         self.found: list[ExplainedChange] = []
         self.notes: list[str] = []
@@ -85,7 +85,7 @@ class Changes:
         self._moment = moment
         self._clusters = clusters
         self._plans = 0
-        self._base = Outcome(0, 0)
+        self._base = ReplicaOutcome(0, 0)
 
     def search(self) -> Steps:
         if not self._clusters:
@@ -94,7 +94,7 @@ class Changes:
         self._base = self._planned(self._supposition.now(), self._subject)
         yield
         waiting = any(entry.bound not in ("Enough", "Policy") for entry in self._clusters)
-        if self._base == Outcome(0, 0) or (self._base.unplaced == 0 and waiting):
+        if self._base == ReplicaOutcome(0, 0) or (self._base.unplaced == 0 and waiting):
             if waiting:
                 self.notes.append("placed anew all would have a place: nothing that runs is moved to make room")
             return
@@ -129,11 +129,11 @@ class Changes:
 
     # ── Planning ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _planned(self, state: PlannerState, subject: Subject) -> Outcome:
+    def _planned(self, state: PlannerState, subject: PlacementSubject) -> ReplicaOutcome:
         self._plans += 1
-        return outcome_of(divide(state, subject, {}, self._moment, How(settled=True)))
+        return outcome_of(divide(state, subject, {}, self._moment, DivisionOptions(settled=True)))
 
-    def _least(self, trial: Trial) -> Generator[None, None, ExplainedChange | None]:
+    def _least(self, trial: ChangeTrial) -> Generator[None, None, ExplainedChange | None]:
         """Returns the smallest amount that achieves the whole goal; if none does, the smallest one that improves the
         outcome."""
         if trial.most < 1 or self._plans >= PLANS_MAX:
@@ -142,11 +142,11 @@ class Changes:
         if not best.is_better(self._base):
             return None
 
-        def is_enough(outcome: Outcome) -> bool:
+        def is_enough(outcome: ReplicaOutcome) -> bool:
             """Returns whether the outcome is as good as the most: all placed or in the first tier; else just better."""
             if best.unplaced == 0 and self._base.unplaced:
                 return outcome.unplaced == 0
-            return outcome == best if best == Outcome(0, 0) else outcome.is_better(self._base)
+            return outcome == best if best == ReplicaOutcome(0, 0) else outcome.is_better(self._base)
 
         low, high, found = 0, trial.most, best
         while high - low > 1 and self._plans < PLANS_MAX:
@@ -159,7 +159,7 @@ class Changes:
                 low = middle
         return self._change(trial, high, found)
 
-    def _change(self, trial: Trial, amount: int, outcome: Outcome) -> ExplainedChange:
+    def _change(self, trial: ChangeTrial, amount: int, outcome: ReplicaOutcome) -> ExplainedChange:
         before, after = self._base.placed, outcome.placed
         if self._base.unplaced:
             effect = f"place all {after}" if outcome.unplaced == 0 else f"place {after} instead of {before}"
@@ -172,19 +172,19 @@ class Changes:
 
     # ── What is tried ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _requests(self) -> Iterator[Trial]:
+    def _requests(self) -> Iterator[ChangeTrial]:
         """Yields lower requests, also of resources that no node lacks: a quota or a promise may lack them."""
         for name, amount in self._subject.shape.requests:
             if name != "pods":
                 yield self._request(name, amount)
 
-    def _request(self, name: str, amount: int) -> Trial:
+    def _request(self, name: str, amount: int) -> ChangeTrial:
         step = STEP_BY_RESOURCE.get(name, 1)
 
         def lowered(steps: int) -> int:
             return amount - steps * step
 
-        return Trial(
+        return ChangeTrial(
             kind="Request",
             cluster="",
             subject=name,
@@ -197,7 +197,7 @@ class Changes:
             ),
         )
 
-    def _tolerations(self) -> Iterator[Trial]:
+    def _tolerations(self) -> Iterator[ChangeTrial]:
         tolerations = self._subject.shape.tolerations
         taints: dict[Taint, None] = {}
         for view in self._views():
@@ -207,11 +207,11 @@ class Changes:
                     taints[taint] = None
         return map(self._toleration, list(taints)[:TAINTS_TRIED_MAX])
 
-    def _toleration(self, taint: Taint) -> Trial:
+    def _toleration(self, taint: Taint) -> ChangeTrial:
         shape = self._subject.shape
         toleration = Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
         tolerant = replace(shape, tolerations=(*shape.tolerations, toleration))
-        return Trial(
+        return ChangeTrial(
             kind="Toleration",
             cluster="",
             subject=str(taint),
@@ -222,21 +222,21 @@ class Changes:
             text=lambda _: f"a toleration of the taint {taint}",
         )
 
-    def _nodes(self) -> Iterator[Trial]:
+    def _nodes(self) -> Iterator[ChangeTrial]:
         """Yields more nodes of the class that takes most, in the first clusters of the policy."""
         for view in list(self._views())[:CLUSTERS_TRIED_MAX]:
             row, takes = self._best_class(view)
             if takes:
                 yield self._more_nodes(view, row, takes)
 
-    def _more_nodes(self, view: ClusterView, row: int, takes: int) -> Trial:
+    def _more_nodes(self, view: ClusterView, row: int, takes: int) -> ChangeTrial:
         like, most = view.nodes.names[row], self._most_nodes(takes)
         more = copies_of(view, row, most)
 
-        def plan(count: int) -> Outcome:
+        def plan(count: int) -> ReplicaOutcome:
             return self._planned(self._supposition.now().with_nodes(view.name, more[:count]), self._subject)
 
-        return Trial(
+        return ChangeTrial(
             kind="Nodes",
             cluster=view.name,
             subject=like,
@@ -247,7 +247,7 @@ class Changes:
             text=lambda count: f"{count} more node{'s' * (count != 1)} like {like} in {view.name}",
         )
 
-    def _groups(self) -> Iterator[Trial]:
+    def _groups(self) -> Iterator[ChangeTrial]:
         clusters = [entry.cluster for entry in self._clusters if entry.node_groups]
         for cluster in clusters[:CLUSTERS_TRIED_MAX]:
             for group, _ in self._state.clusters[cluster].node_groups():
@@ -255,12 +255,12 @@ class Changes:
                 if takes:
                     yield self._wider_group(cluster, group, takes)
 
-    def _wider_group(self, cluster: str, group: NodeGroup, takes: int) -> Trial:
-        def plan(count: int) -> Outcome:
+    def _wider_group(self, cluster: str, group: NodeGroup, takes: int) -> ChangeTrial:
+        def plan(count: int) -> ReplicaOutcome:
             return self._planned(self._supposition.now().with_wider_group(cluster, group.name, count), self._subject)
 
         where = f"in node group {group.name} of {cluster}"
-        return Trial(
+        return ChangeTrial(
             kind="NodeGroup",
             cluster=cluster,
             subject=group.name,
@@ -271,22 +271,22 @@ class Changes:
             text=lambda count: f"at most {group.nodes_max + count} nodes instead of {group.nodes_max} {where}",
         )
 
-    def _maxima(self) -> Iterator[Trial]:
+    def _maxima(self) -> Iterator[ChangeTrial]:
         replicas = self._subject.declared.replicas
         for limit in self._subject.declared.policy.limits:
             if 0 <= limit.replicas_max < replicas:
                 yield self._maximum(limit, replicas)
 
-    def _maximum(self, limit: ClusterLimit, replicas: int) -> Trial:
+    def _maximum(self, limit: ClusterLimit, replicas: int) -> ChangeTrial:
         policy, most = self._subject.declared.policy, limit.replicas_max
 
-        def plan(count: int) -> Outcome:
+        def plan(count: int) -> ReplicaOutcome:
             raised = replace(limit, replicas_max=most + count)
             limits = tuple(raised if entry == limit else entry for entry in policy.limits)
             declared = replace(self._subject.declared, policy=replace(policy, limits=limits))
             return self._planned(self._supposition.now(), replace(self._subject, declared=declared))
 
-        return Trial(
+        return ChangeTrial(
             kind="Maximum",
             cluster=limit.cluster,
             subject="",
@@ -297,7 +297,7 @@ class Changes:
             text=lambda count: f"a maximum of {most + count} instead of {most} in {limit.cluster}",
         )
 
-    def _with_shape(self, shape: Shape) -> Outcome:
+    def _with_shape(self, shape: Shape) -> ReplicaOutcome:
         subject = replace(self._subject, template=replace(self._subject.template, shape=shape))
         return self._planned(self._supposition.now().with_shape(self._subject.shape, shape), subject)
 
@@ -320,14 +320,14 @@ class Changes:
         return min(NODES_MAX, -(-wanted // takes) * 4 + 4)
 
 
-def outcome_of(division: Division) -> Outcome:
+def outcome_of(division: Division) -> ReplicaOutcome:
     assert division.basis is not None, "what is planned is divided"
     tiers = clusters_by_tier(division.basis.situation)
     first = set(tiers[0][1]) if tiers and not tiers[0][0].node_groups else set()
     kept = {name: count - division.new.get(name, 0) for name, count in division.replicas.items()}
     inside = sum(count for name, count in kept.items() if name in first)
     placed = sum(division.replicas.values())
-    return Outcome(division.unplaced, placed - inside, placed)
+    return ReplicaOutcome(division.unplaced, placed - inside, placed)
 
 
 def with_request(shape: Shape, resource: str, amount: int) -> Shape:

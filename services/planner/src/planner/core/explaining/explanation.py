@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.core.division.placement import clusters_by_tier, most_of
-from planner.core.division.situation import Division, Held, Situation
+from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.division.words import limit_text
-from planner.core.explaining.changing import Changes
-from planner.core.explaining.supposing import Indistinguishable
+from planner.core.explaining.changing import ChangeSearch
+from planner.core.explaining.supposing import IndistinguishablePods
 from planner.core.explaining.witness import explain_node, node_reasons
 from planner.core.feasibility.admitted import differences, known_of, with_overhead
 from planner.core.feasibility.limits import NO_LIMIT, LimitCode
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.closing import orphans_to_settle
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, Subject, subject_of
+from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of
 from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
@@ -49,18 +49,18 @@ BOUND_BY_LIMIT = {
 """The reason, by limit, why a cluster takes nothing at all now."""
 RESERVERS_SHOWN = 3
 CLUSTERS_IN_VERDICT = 4
-NO_HELD = Held(0, 0, 0)
+NO_HELD = HeldReplicas(0, 0, 0)
 NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ExplainedCase:
     """The case to explain: the division of a subject, with its situation.
 
     subject: None for a past decision on a workload that is no longer declared. record: of a past decision.
     """
 
-    subject: Subject | None
+    subject: PlacementSubject | None
     situation: Situation
     division: Division
     record: DecisionRecorded | None = None
@@ -116,10 +116,10 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
     unmodelled = with_overhead(subject.template.unmodelled, subject.shape) if subject is not None else ()
     if record is None:
         assert subject is not None, "what is explained as of now is declared, or supposed to be"
-        tried = Changes(state, subject, moment, () if request.node else clusters)
+        tried = ChangeSearch(state, subject, moment, () if request.node else clusters)
         try:
             yield from tried.search()
-        except Indistinguishable as why:
+        except IndistinguishablePods as why:
             notes.append(f"no change was tried: {why}")
         notes.extend(tried.notes)
         changes = tried.found
@@ -150,7 +150,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
     )
 
 
-def _scale_notes(state: PlannerState, case: Case) -> list[str]:
+def _scale_notes(state: PlannerState, case: ExplainedCase) -> list[str]:
     """Returns notes about the scale policy that set the number of replicas, if one did."""
     record = case.record
     if record is not None or case.subject is None:
@@ -168,7 +168,7 @@ def _scale_notes(state: PlannerState, case: Case) -> list[str]:
     return [f"scaled by {scaled_by}: {decided.replicas}: {decided.reason}"]
 
 
-def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Case) -> list[str]:
+def _rollout_notes(state: PlannerState, request: ExplainRequest, case: ExplainedCase) -> list[str]:
     """Returns a note when the newest template of a declared workload is not everywhere, with what that waits for."""
     known = case.subject.known if case.subject is not None else None
     if known is None or case.record is not None or request.manifests or request.replicas >= 0:
@@ -177,7 +177,7 @@ def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Case) -> 
     return [rollout] if rollout else []
 
 
-def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:
+def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> ExplainedCase:
     """Returns the case of a division made now. A lack of room is not refused: the request asks about it."""
     subject = _asked(state, request) if request.manifests else _declared(state, request)
     if request.replicas >= 0:
@@ -187,10 +187,10 @@ def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:
     cause = "Apply" if request.manifests or request.replicas >= 0 else "Explain"  # A supposed request is by name.
     division = placing.place(state, subject, moment, cause, settled=settled).division
     assert division.basis is not None, "what is placed is divided"
-    return Case(subject, division.basis.situation, division)
+    return ExplainedCase(subject, division.basis.situation, division)
 
 
-def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
+def _asked(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
     """Returns the subject of the request's manifests.
 
     With a workload's name, they are a policy for its own manifest.
@@ -203,18 +203,18 @@ def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
     declaring.check_unchangeable(known, declaration)
     declaring.check_policy(state, declaration)
     declared = declaring.declared(state, declaration, known)
-    return Subject(declared, read_template(declared.manifest, declared.namespace), known)
+    return PlacementSubject(declared, read_template(declared.manifest, declared.namespace), known)
 
 
-def _past(state: PlannerState, record: DecisionRecorded) -> Case:
+def _past(state: PlannerState, record: DecisionRecorded) -> ExplainedCase:
     """Returns the case of a past decision from its record, also for a workload deleted since."""
     found = replay(record)
     known = state.workloads.get((record.namespace, record.name))
     subject = subject_of(known) if known is not None else None
-    return Case(subject, found.situation, replace(found.division, unplaced=record.unplaced), record)
+    return ExplainedCase(subject, found.situation, replace(found.division, unplaced=record.unplaced), record)
 
 
-def _declared(state: PlannerState, request: ExplainRequest) -> Subject:
+def _declared(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
     key = (request.namespace or "default", request.name)
     known = state.workloads.get(key)
     if known is None or is_gone(known) or known.declared.deleting:
@@ -225,7 +225,7 @@ def _declared(state: PlannerState, request: ExplainRequest) -> Subject:
 # ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _clusters(state: PlannerState, case: Case) -> Iterator[_Explained]:
+def _clusters(state: PlannerState, case: ExplainedCase) -> Iterator[_Explained]:
     """Yields each cluster of each tier in the order of use, then those that no tier selects."""
     tiers = clusters_by_tier(case.situation)
     for tier, names in tiers:
@@ -237,7 +237,7 @@ def _clusters(state: PlannerState, case: Case) -> Iterator[_Explained]:
             yield _entry(state, case, cluster.cluster, None)
 
 
-def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> _Explained:
+def _entry(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | None) -> _Explained:
     situation, division = case.situation, case.division
     node_groups = tier is not None and tier.node_groups
     held = situation.held.get(name, NO_HELD)
@@ -272,7 +272,7 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> _Ex
 
 
 def _reasons(
-    state: PlannerState, case: Case, view: ClusterView, room: Room, reserved: int
+    state: PlannerState, case: ExplainedCase, view: ClusterView, room: Room, reserved: int
 ) -> tuple[tuple[NodeReason, ...], str]:
     """Returns the reasons node by node, and what limits the nodes as a whole: quotas, promises, the cluster's state."""
     shape, together = state.shape_in(view.name, case.shape), ""
@@ -287,7 +287,7 @@ def _not_bound(reserved: int) -> str:
     return f"{counted(reserved, 'replica')} reserved, not bound yet"
 
 
-def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
+def _bound(case: ExplainedCase, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
     """Returns the limit of a cluster, as code and text. more: how many more replicas it got than it had."""
     situation, division = case.situation, case.division
     if tier is None:
@@ -319,7 +319,7 @@ def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> t
 # ── In words ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _verdict(case: Case, found: Sequence[_Explained]) -> str:
+def _verdict(case: ExplainedCase, found: Sequence[_Explained]) -> str:
     division, clusters = case.division, [one.entry for one in found]
     # A policy that duplicates a workload places its replicas in every cluster, so this may be more than were asked for.
     replicas = case.placed + division.unplaced
@@ -356,7 +356,7 @@ def _short(entry: ExplainedCluster, together: str) -> str:
     return entry.why if together in entry.why else f"{entry.why}; {together}"
 
 
-def _node(state: PlannerState, case: Case, request: ExplainRequest) -> ExplainedNode:
+def _node(state: PlannerState, case: ExplainedCase, request: ExplainRequest) -> ExplainedNode:
     view = state.clusters.get(request.cluster)
     if view is None or view.joined is None:
         raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet has this name")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.timers import Hold
+from planner.core.knowledge.timers import PlacementHold
 from spillway.api import HeldBack
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, Event
@@ -47,7 +47,7 @@ def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
 def hold_back(state: PlannerState, entry: HeldBack, now: float) -> None:
     """Recreates a hold."""
     whom = entry.shape if entry.shape is not None else (entry.namespace, entry.name)
-    state.holds[entry.cluster, whom] = Hold(now + entry.left_ms / 1000, entry.seconds, why=entry.why)
+    state.holds[entry.cluster, whom] = PlacementHold(now + entry.left_ms / 1000, entry.seconds, why=entry.why)
 
 
 def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:

@@ -9,18 +9,18 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.background.headroom import Pace
+from planner.core.background.headroom import HeadroomPace
 from planner.core.background.homing import Homing
-from planner.core.background.round import Memory, Moments, apply_events, steps_of_round
+from planner.core.background.round import DecisionClock, RoundMemory, apply_events, steps_of_round
 from planner.core.explaining.supposing import SUPPOSED_BLOCK
 from planner.core.knowledge.brakes import MINUTE
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from planner.core.requests import autoscaling, decisions
 from planner.core.requests.answers import placement_reply
-from planner.core.requests.decisions import Undecided
+from planner.core.requests.decisions import UndecidedRequest
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, PlacementReply, RequestError, invalid
 from spillway.columns import columns_of
@@ -39,11 +39,11 @@ NODES_MAX = 10_000
 ALL_MOVES = 1e12
 """A budget of moves a minute that never limits."""
 PLACES_MAX = 2**31
-TELLS_NOBODY = Pace(look=0.0, repeat=0.0, settle=0.0, looks_max=0)
+TELLS_NOBODY = HeadroomPace(look=0.0, repeat=0.0, settle=0.0, looks_max=0)
 """A pace without headroom reports: nobody reads them here."""
 
 
-def rules_without_bounds(rules: Rules) -> Rules:
+def rules_without_bounds(rules: PlannerRules) -> PlannerRules:
     """Returns rules that allow any number of moves at once without confirmations, as the final state is asked for.
 
     Overflow goes home as soon as there is room. Moves that the rules switch off (0 a minute) stay off.
@@ -60,7 +60,7 @@ def rules_without_bounds(rules: Rules) -> Rules:
 
 
 @dataclass(slots=True)
-class Answer:
+class SimulatedAnswer:
     """The answer to one request: its placement, or why it is refused."""
 
     workload: str
@@ -69,7 +69,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedPlacement:
     """One workload whose placement changed, or that waits.
 
     before, after: kept replicas by cluster.
@@ -91,14 +91,14 @@ class Simulation:
 
     def __init__(self, state: PlannerState, now: float, wall_ms: int) -> None:
         self.state = state
-        self.answers: list[Answer] = []
+        self.answers: list[SimulatedAnswer] = []
         self._now, self._wall_ms = now, wall_ms
         generations = (workload.placement.generation for workload in state.workloads.values() if workload.placement)
         self._epoch = max((generation.epoch for generation in generations), default=0) + 1
         self._sequence = 0
-        self._memory = Memory(TELLS_NOBODY)
+        self._memory = RoundMemory(TELLS_NOBODY)
         self._memory.homing = Homing(look_seconds=0.0, new_places_max=PLACES_MAX)
-        self._moments = Moments(lambda: self._now, self._moment)
+        self._moments = DecisionClock(lambda: self._now, self._moment)
         state.brakes.step({}, 0, now - MINUTE, wall_ms)  # The budgets of moves are full from now on.
         self._before = {key: (kept(workload), new(workload)) for key, workload in state.workloads.items()}
 
@@ -133,17 +133,17 @@ class Simulation:
 
     # ── What is decided ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, name: str, request: ApplyRequest) -> Answer:
+    def apply(self, name: str, request: ApplyRequest) -> SimulatedAnswer:
         """Answers a request as the planner would now. name: of the workload, for people."""
         try:
             decided = decisions.apply(self.state, replace(request, idempotency_key=""), self._moment())
         except RequestError as error:
-            answer = Answer(name, None, f"{error.code}: {error.text}")
-        except Undecided as waits:
-            answer = Answer(name, None, f"waits for binds: {waits}")
+            answer = SimulatedAnswer(name, None, f"{error.code}: {error.text}")
+        except UndecidedRequest as waits:
+            answer = SimulatedAnswer(name, None, f"waits for binds: {waits}")
         else:
             self._keep(decided.events)
-            answer = Answer(f"{decided.reply.namespace}/{decided.reply.name}", decided.reply, "")
+            answer = SimulatedAnswer(f"{decided.reply.namespace}/{decided.reply.name}", decided.reply, "")
         self.answers.append(answer)
         return answer
 
@@ -187,7 +187,7 @@ class Simulation:
 
     # ── What came of it ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[SimulatedPlacement]:
         """Returns the outcomes in the order of namespace and name."""
         found = []
         for key in sorted(self.state.workloads):
@@ -196,7 +196,9 @@ class Simulation:
             if (before, new_before) != (after, new_after) or workload.unplaced:
                 reply = placement_reply(self.state, workload.declared, workload.placement)
                 waits = reply.unplaced, reply.waiting_for
-                found.append(Outcome("/".join(key), reply.replicas, before, after, *waits, new_before, new_after))
+                found.append(
+                    SimulatedPlacement("/".join(key), reply.replicas, before, after, *waits, new_before, new_after)
+                )
         return found
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from planner.core.feasibility.promises import Promises
-from planner.core.knowledge.all_clusters import Ages, Joined, Seen
+from planner.core.feasibility.promises import ClusterReservations
+from planner.core.knowledge.all_clusters import ChangeCounts, ClusterAges, JoinedClusters
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload, is_orphan
 from planner.core.placement.shares import facts_of
@@ -17,7 +17,7 @@ SUPPOSED_BLOCK = 1_000_000
 """A block index that no collector uses, for supposed nodes."""
 
 
-class Indistinguishable(Exception):
+class IndistinguishablePods(Exception):
     """The pods of a workload cannot be told from others in a cluster, so it is unknown what is there without them."""
 
 
@@ -29,13 +29,13 @@ class Supposition:
 
     def __init__(self, state: PlannerState, workload: Workload | None) -> None:
         self._state, self._workload = state, workload
-        self._promises = Promises()
+        self._promises = ClusterReservations()
         self._emptied: dict[str, tuple[tuple[object, ...], ClusterNodes]] = {}
 
     def now(self) -> "SupposedState":
         """Returns the supposed state of now.
 
-        Raises Indistinguishable when the workload's own pods cannot be removed.
+        Raises IndistinguishablePods when the workload's own pods cannot be removed.
         """
         workload = self._workload
         state = SupposedState(self._state, self._promises, workload.key if workload is not None else None)
@@ -67,7 +67,7 @@ class Supposition:
             if len(facts.counted) == 1:
                 nodes = view.nodes.without(workload.declared.namespace, borne.labels, of[-1].requests, counted)
             if nodes is None:
-                raise Indistinguishable(f"its pods in {cluster} cannot be told from others")
+                raise IndistinguishablePods(f"its pods in {cluster} cannot be told from others")
             known = self._emptied[cluster] = of, nodes
         state.clusters[cluster] = view.with_nodes(known[1])
 
@@ -78,13 +78,13 @@ class SupposedState(PlannerState):
     promises: updated to the other state's promises without those of one workload, and used in their place.
     """
 
-    def __init__(self, state: PlannerState, promises: Promises, apart_from: WorkloadKey | None) -> None:
+    def __init__(self, state: PlannerState, promises: ClusterReservations, apart_from: WorkloadKey | None) -> None:
         self.__dict__.update(state.__dict__)
         self.clusters = dict(state.clusters)
         self.workloads = dict(state.workloads)
         promises.follow(self._promises, apart_from)
         self._promises = promises
-        self._ages, self._joined, self._seen = Ages(), Joined(), Seen()
+        self._ages, self._joined, self._seen = ClusterAges(), JoinedClusters(), ChangeCounts()
         self._seen.stop()
 
     def set_aside(self, workload: Workload) -> None:

@@ -10,7 +10,7 @@ from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
 from spillway.feasibility.fit import filter_by_ports, fit
 from spillway.feasibility.node_match import (
     Bools,
-    Verdict,
+    NodeFilters,
     filter_by_labels,
     filter_by_name,
     filter_by_state,
@@ -23,7 +23,7 @@ from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_sp
 from spillway.feasibility.topology import Ceiling
 from spillway.model import Int64s, Shape
 
-Filter = Callable[[Shape, ClusterNodes, Verdict], object]
+Filter = Callable[[Shape, ClusterNodes, NodeFilters], object]
 OF_NODES: tuple[tuple[str, Filter], ...] = (
     ("NodeUnschedulable", filter_by_state),
     ("NodeName", filter_by_name),
@@ -47,7 +47,7 @@ OTHERS = "other reasons"
 TAKES_MORE = "takes more by itself: "
 
 
-class Witness(Verdict):
+class Witness(NodeFilters):
     """A verdict that remembers for each node which filter met it first."""
 
     def __init__(self, live: Bools) -> None:
@@ -168,7 +168,7 @@ def _ceilings(found: object) -> list[tuple[str, Ceiling]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lack:
+class _ResourceLack:
     """Nodes that lack the same resources: the rows, and how much of the first resource each lacks."""
 
     resources: tuple[str, ...]
@@ -195,10 +195,10 @@ def _shortages(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[Node
         here = np.flatnonzero((short == which[:, None]).all(axis=0))
         first = int(np.argmax(which))
         resources = tuple(name for name, lacks in zip(names, which.tolist(), strict=True) if lacks)
-        yield from _grouped(nodes, _Lack(resources, rows[here], lacking[first, here]))
+        yield from _grouped(nodes, _ResourceLack(resources, rows[here], lacking[first, here]))
 
 
-def _grouped(nodes: ClusterNodes, lack: _Lack) -> Iterator[NodeReason]:
+def _grouped(nodes: ClusterNodes, lack: _ResourceLack) -> Iterator[NodeReason]:
     amounts = np.unique(lack.amounts)
     groups = amounts.tolist() if len(amounts) <= AMOUNTS_APART_MAX else [None]
     beside = "".join(f", and {name} too" for name in lack.resources[1:])

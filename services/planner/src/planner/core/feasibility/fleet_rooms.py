@@ -88,7 +88,7 @@ class FleetRooms(Mapping[Place, Room]):
         )
 
 
-class Found(NamedTuple):
+class FoundRooms(NamedTuple):
     """The values found for a shape, by index of a place; unbound, when_empty and changes by index of a cluster.
 
     counts: by slot. slots: by index of a cluster.
@@ -137,7 +137,7 @@ class Found(NamedTuple):
         return Limit(alone.code, int(self.unbound[of]), (), alone.nodes)
 
 
-class _Listed(list[Room]):
+class _ListedRooms(list[Room]):
     """Rooms that were computed one by one."""
 
     def room(self, index: int) -> Room:
@@ -149,4 +149,4 @@ class _Listed(list[Room]):
 
 def rooms_of(rooms: Mapping[Place, Room]) -> FleetRooms:
     """Returns the FleetRooms of rooms that were computed one by one."""
-    return FleetRooms(Places(list(rooms)), [room.certain for room in rooms.values()], _Listed(rooms.values()))
+    return FleetRooms(Places(list(rooms)), [room.certain for room in rooms.values()], _ListedRooms(rooms.values()))

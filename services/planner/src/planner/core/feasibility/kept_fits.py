@@ -14,7 +14,7 @@ from planner.core.feasibility.kept_shapes import ABSENT, KINDS_WITH_BITS, OPEN, 
 from spillway.feasibility.fit import Fit, NodeLimit, fits_when_empty
 from spillway.feasibility.node_match import (
     Bools,
-    Verdict,
+    NodeFilters,
     filter_by_labels,
     filter_by_state,
     filter_by_taints,
@@ -36,7 +36,7 @@ Counts = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.int32]
 
 
-class _Codes(Verdict):
+class _Codes(NodeFilters):
     """A verdict per row: OPEN, ABSENT, or the reason for which the filters leave a node out. codes: [rows]."""
 
     def __init__(self, live: Bools, shapes: KeptShapes) -> None:

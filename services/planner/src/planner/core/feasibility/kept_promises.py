@@ -67,7 +67,7 @@ class _Scratch:
         self.words, self.meets, self.mask, self.factors, self.costs, self.onto = shaped
 
 
-class _Asked:
+class _AskedShapes:
     """One shape in all rows, or some shapes in one row: pairs of a row and a shape.
 
     slots, total, largest: [pairs], from the table, for the layer.
@@ -119,7 +119,7 @@ class KeptPromises:
         self._most_places = 0
         self._positions: dict[int, tuple[Int64s, int, Int64s, Int64s]] = {}
         self._scratch = [_Scratch(), _Scratch()]
-        self._last: _Asked | None = None
+        self._last: _AskedShapes | None = None
 
     def grow(self, slots: int) -> None:
         """Makes room for so many clusters."""
@@ -295,7 +295,7 @@ class KeptPromises:
             certain = np.minimum(certain, least)
         return certain.astype(np.int64), possible, promised
 
-    def _ask(self, layer: int, row: Row, numbers: Numbers) -> _Asked:
+    def _ask(self, layer: int, row: Row, numbers: Numbers) -> _AskedShapes:
         """Computes what shapes and reservations cost each other.
 
         The result is in the layer's scratch until the next call.
@@ -303,7 +303,7 @@ class KeptPromises:
         table, shapes, work = self._table, self._shapes, self._scratch[layer]
         table.grow(0, len(shapes.kinds))  # Kinds may have been added since the last call.
         slots = self._slots if row is None else np.full(np.size(numbers), self._slots[row])
-        asked = _Asked(table, shapes.kind[numbers], layer, row, numbers, slots)
+        asked = _AskedShapes(table, shapes.kind[numbers], layer, row, numbers, slots)
         others = self._at(self._others, row)
         work.fit(len(others), len(asked.total))
         if layer == NODES:
@@ -324,7 +324,7 @@ class KeptPromises:
         asked.onto = onto
         return asked
 
-    def _meet(self, asked: _Asked, others: Int64s) -> Bools:
+    def _meet(self, asked: _AskedShapes, others: Int64s) -> Bools:
         """Returns [places, pairs]: whether some node takes replicas of the shape and of the reserved shape."""
         table, row, numbers, work = self._table, asked.row, asked.numbers, self._scratch[asked.layer]
         np.bitwise_and(self._at(self._samples, row), asked.of(table.sample), out=work.words)
@@ -346,7 +346,7 @@ class KeptPromises:
             return array[: self._most_places]
         return array[: len(self.places[row]), row, None]
 
-    def _flat(self, asked: _Asked, found: Int64s) -> tuple[Int64s, Int64s]:
+    def _flat(self, asked: _AskedShapes, found: Int64s) -> tuple[Int64s, Int64s]:
         """Turns flat indices into [places, pairs] into pairs, and into flat indices into [places, rows]."""
         places, pairs = np.divmod(found, len(asked.total))
         return pairs, places * self._others.shape[1] + (pairs if asked.row is None else asked.row)

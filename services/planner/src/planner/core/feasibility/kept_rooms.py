@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.core.feasibility.fleet_rooms import FleetRooms, Found, Places
+from planner.core.feasibility.fleet_rooms import FleetRooms, FoundRooms, Places
 from planner.core.feasibility.kept_fits import FitTable, KeptFits
 from planner.core.feasibility.kept_groups import KeptGroups
 from planner.core.feasibility.kept_promises import KeptPromises
@@ -32,13 +32,13 @@ GROUPS_MAX = 62
 _quotas = attrgetter("quotas")
 
 
-class _Alone(NamedTuple):
+class _RoomsAlone(NamedTuple):
     """A shape in all clusters if nothing is reserved, by index of a place.
 
     changes: the number of changes that it is of.
     total: of the clusters in order, then on all nodes of each cluster with node groups.
     when_empty: of the clusters in order.
-    groups: as in Found. of: their cluster's indices. made: their certain rooms.
+    groups: as in FoundRooms. of: their cluster's indices. made: their certain rooms.
     """
 
     changes: int
@@ -118,7 +118,7 @@ class KeptRooms:
         self._waiting: dict[int, dict[str, int]] = {}
         self._limits: dict[int, dict[int, tuple[int, Limit]]] = {}
         self._changes = 0
-        self._alone: dict[int, _Alone] = {}
+        self._alone: dict[int, _RoomsAlone] = {}
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -199,7 +199,7 @@ class KeptRooms:
             self._take_waiting()
         alone, size, table, order = self._keep(number), len(self._in_order), self._table, self._order
         certain, possible, bound_by = self._all(number, alone.total)
-        found = Found(
+        found = FoundRooms(
             certain=certain.tolist(),
             possible=possible,
             bound_by=bound_by,
@@ -299,7 +299,7 @@ class KeptRooms:
 
     # ── Working it out ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _keep(self, number: int) -> _Alone:
+    def _keep(self, number: int) -> _RoomsAlone:
         """Computes the fit of a shape in all clusters."""
         known = self._alone.get(number)
         if known is not None and known.changes == self._changes:
@@ -319,7 +319,7 @@ class KeptRooms:
         groups = [(index, self._in_order[index].groups.room(number)) for index in self._with_groups]
         made = np.array([room.certain for _, room in groups], np.int64)
         everywhere = total.take(of) + self._table.more[number].take(self._order.take(of))
-        known = _Alone(self._changes, np.concatenate((total, everywhere)), when_empty, groups, of, made)
+        known = _RoomsAlone(self._changes, np.concatenate((total, everywhere)), when_empty, groups, of, made)
         self._alone[number] = known
         return known
 

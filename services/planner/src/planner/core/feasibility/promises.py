@@ -10,7 +10,7 @@ from planner.core.feasibility.kept_rooms import KeptRooms
 from planner.core.feasibility.kept_shapes import RESERVED_MAX, KeptShapes, blind
 from planner.core.feasibility.quota import allowed
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
-from planner.core.feasibility.room import Reserved, Room, nested, room_in_groups, room_on_nodes, with_groups
+from planner.core.feasibility.room import NodeReservations, Room, nested, room_in_groups, room_on_nodes, with_groups
 from spillway.feasibility.after_return import after_return
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.fit import Fit, NodeLimit, fit
@@ -35,25 +35,25 @@ class _Sides:
         self.free = _summed((entry.entries for entry in entries), by_label)
         self.new = _summed((entry.new_entries for entry in entries), by_label)
         self._both = _summed((tuple(self.free), tuple(self.new)), by_label)
-        self._on_nodes: Reserved | None = None
-        self._everywhere: Reserved | None = None
+        self._on_nodes: NodeReservations | None = None
+        self._everywhere: NodeReservations | None = None
 
-    def on_nodes(self) -> Reserved:
+    def on_nodes(self) -> NodeReservations:
         if self._on_nodes is None:
             of = self._fit_of
             fits = [(other, count, of(other)) for other, count in self.free]
-            self._on_nodes = Reserved(fits, lambda other: of(other).per_node)
+            self._on_nodes = NodeReservations(fits, lambda other: of(other).per_node)
         return self._on_nodes
 
-    def everywhere(self) -> Reserved:
+    def everywhere(self) -> NodeReservations:
         if self._everywhere is None:
             of, groups = self._fit_of, self._view.node_groups()
             fits = [(other, count, with_groups(of(other), other, groups)) for other, count in self._both]
-            self._everywhere = Reserved(fits, lambda other: with_groups(of(other), other, groups).per_node)
+            self._everywhere = NodeReservations(fits, lambda other: with_groups(of(other), other, groups).per_node)
         return self._everywhere
 
 
-class Promises:
+class ClusterReservations:
     """Reservations by cluster and workload. A room is kept as long as neither they nor the cluster change."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Promises:
     def in_cluster(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
         return self._reserved.get(cluster, {})
 
-    def follow(self, other: "Promises", apart_from: WorkloadKey | None) -> None:
+    def follow(self, other: "ClusterReservations", apart_from: WorkloadKey | None) -> None:
         """Copies the reservations of `other` except those of one workload.
 
         Only clusters that changed since the last call are copied, and everything else that is kept here stays.

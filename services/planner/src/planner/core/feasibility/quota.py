@@ -17,7 +17,7 @@ COMPUTE = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class QuotaAllowance:
     """The replicas that quotas admit, and the limit.
 
     certain: after the share of everything reserved. possible: without it.
@@ -28,13 +28,13 @@ class Allowed:
     limited_by: Limit = NO_LIMIT
 
 
-def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> Allowed:
+def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> QuotaAllowance:
     """Returns what quotas of the shape's namespace admit. reserved: unbound replicas; those in this namespace count.
 
     Some of them exist, so the quotas count them already. How many is not known at the same instant, so they count twice
     until they are bound.
     """
-    found = Allowed()
+    found = QuotaAllowance()
     entries = [(other, count) for other, count in reserved if other.namespace == shape.namespace] if quotas else []
     for quota in quotas:
         if not in_scope(shape, quota):
@@ -48,8 +48,8 @@ def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shap
             certain = max(0, left - sum(count * usage(other, name) for other, count in others)) // each
             if certain < found.certain:
                 limit = Limit(LimitCode.QUOTA, max(0, left), (quota.name, shape.namespace, name))
-                found = Allowed(certain, min(found.possible, max(0, left) // each), limit)
-            found = Allowed(found.certain, min(found.possible, max(0, left) // each), found.limited_by)
+                found = QuotaAllowance(certain, min(found.possible, max(0, left) // each), limit)
+            found = QuotaAllowance(found.certain, min(found.possible, max(0, left) // each), found.limited_by)
     return found
 
 

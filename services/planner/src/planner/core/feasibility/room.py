@@ -49,7 +49,7 @@ Fits = Sequence[tuple[Shape, int, Fit]]
 """(shape, unbound replicas, its fit on the same nodes). Equal shapes are one entry."""
 
 
-class Limits(NamedTuple):
+class FitLimits(NamedTuple):
     """The parts of a Fit that effects depend on; see Fit. marks: of a pod."""
 
     possible: int
@@ -57,7 +57,7 @@ class Limits(NamedTuple):
     marks: int
 
 
-class Reserved:
+class NodeReservations:
     """The reservations on some nodes, as vectors: all that does not depend on the shape that asks for more room.
 
     counts: [k]. limits: of each. requests: [k, names].
@@ -104,9 +104,9 @@ class Reserved:
         return slack
 
 
-def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
+def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> Room:
     """Returns the room on the existing nodes. The reserved entries include those of the shape itself."""
-    there = reserved if isinstance(reserved, Reserved) else Reserved(reserved)
+    there = reserved if isinstance(reserved, NodeReservations) else NodeReservations(reserved)
     if not there.shapes:
         return Room(fit.total, fit.possible, by_nodes(fit.limit()), fit.when_empty)
     own, counts, size = _vector(shape, there.names), there.counts, len(there.shapes)
@@ -133,14 +133,14 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
     return Room(certain, possible, limit, fit.when_empty)
 
 
-def _is_same(shape: Shape, fit: Fit, there: Reserved, index: int) -> bool:
+def _is_same(shape: Shape, fit: Fit, there: NodeReservations, index: int) -> bool:
     """Returns whether an equal shape counts as the shape's own replicas: running pods may bar one of them by labels."""
     labels = there.shapes[index].traits.labels == shape.traits.labels
     return labels or np.array_equal(there.per_node(index), fit.per_node)
 
 
-def _limits(fit: Fit) -> Limits:
-    return Limits(fit.possible, fit.largest, fit.marks_of_a_pod)
+def _limits(fit: Fit) -> FitLimits:
+    return FitLimits(fit.possible, fit.largest, fit.marks_of_a_pod)
 
 
 def _words(fit: Fit) -> npt.NDArray[np.uint64]:
@@ -149,7 +149,7 @@ def _words(fit: Fit) -> npt.NDArray[np.uint64]:
     return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
 
 
-def _cost(effect: Effect, loss: int, limits: Limits, meets: bool) -> int:
+def _cost(effect: Effect, loss: int, limits: FitLimits, meets: bool) -> int:
     """Returns the most replicas that one replica costs a shape. A node can be barred only where both may be."""
     if effect.bars == ALL:
         return limits.possible

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.core.manifests.policy import Clusters
+from planner.core.manifests.policy import FleetClusters
 from spillway.events import PHASE_ACTIVE, ClusterJoined
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 
-class Seen:
+class ChangeCounts:
     """Counts changes, so that results can be kept. None: changes are not counted.
 
     nodes: raised when a cluster, a join or any nodes changed. heard: also raised by every message of a cluster.
@@ -30,16 +30,16 @@ class Seen:
         self.nodes = self.heard = None
 
 
-class Joined:
-    """The clusters of the fleet. seen: as in Seen; while it is the same, the result is kept."""
+class JoinedClusters:
+    """The clusters of the fleet. seen: as in ChangeCounts; while it is the same, the result is kept."""
 
     def __init__(self) -> None:
         self._seen: int | None = None
         self._of: list[ClusterJoined | None] = []
-        self._found = Clusters()
+        self._found = FleetClusters()
         self._not_active: frozenset[str] = frozenset()
 
-    def of(self, views: Mapping[str, ClusterView], seen: int | None = None) -> Clusters:
+    def of(self, views: Mapping[str, ClusterView], seen: int | None = None) -> FleetClusters:
         """Returns the clusters of the fleet by name."""
         self._look(views, seen)
         return self._found
@@ -56,7 +56,7 @@ class Joined:
         found = [view.joined for view in views.values()]
         if found != self._of:
             there = (joined for joined in found if joined is not None)
-            self._of, self._found = found, Clusters(sorted(there, key=lambda joined: joined.cluster))
+            self._of, self._found = found, FleetClusters(sorted(there, key=lambda joined: joined.cluster))
             self._not_active = frozenset(name for name, view in views.items() if view.phase != PHASE_ACTIVE)
 
 
@@ -105,11 +105,11 @@ def heard_since(views: Mapping[str, ClusterView], since: float, now: float, age_
     )
 
 
-class Ages:
+class ClusterAges:
     """Computes for all clusters at once what ClusterView computes for one.
 
-    Every answer is of the moment that it is asked for. heard: as in Seen; while it is the same, no cluster is looked at
-    again. While the moment is also the same, nothing is computed again.
+    Every answer is for the moment that the caller gives. heard: as in ChangeCounts; while it is the same, no cluster
+    is read again. While the moment is also the same, nothing is computed again.
     """
 
     def __init__(self) -> None:

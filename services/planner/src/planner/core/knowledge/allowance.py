@@ -45,7 +45,7 @@ class Allowance(Protocol):
         """Returns the clusters that are frozen for this workload."""
 
 
-class Everything:
+class UnlimitedAllowance:
     """An allowance without any brake."""
 
     @property

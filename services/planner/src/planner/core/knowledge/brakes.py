@@ -18,7 +18,7 @@ from planner.core.knowledge.allowance import (
     CAUSE_POLICY,
     CAUSE_RETURN,
 )
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from spillway.addresses import Tombstone, brake_address
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -46,7 +46,7 @@ def confirmation_scope(cause: str, cluster: str) -> str:
 
 
 @dataclass(slots=True)
-class Budget:
+class MoveBudget:
     """A token bucket: it fills evenly by `per_minute`, holds at most one minute's amount, and begins empty.
 
     now: seconds of a clock that only grows; the first value begins the filling.
@@ -69,10 +69,10 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Recent:
+class RecentMoves:
     """Allows at most `per_minute` replicas in any 60 s.
 
-    Moves before the first call are unknown, so the full amount is assumed for them. now: as in Budget.
+    Moves before the first call are unknown, so the full amount is assumed for them. now: as in MoveBudget.
     """
 
     per_minute: float
@@ -100,7 +100,7 @@ class Brakes:
     moved: replicas by cause.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PlannerRules) -> None:
         self.brakes: dict[str, BrakeSet] = {}
         self.asked: dict[str, ConfirmationAsked] = {}
         self.given: dict[str, ConfirmationGiven] = {}
@@ -108,8 +108,8 @@ class Brakes:
         self.moved: Counter[str] = Counter()
         self._revision = 0
         self._rules = rules
-        self._budget = Budget(rules.moves_per_minute)
-        self._home = Recent(rules.home_moves_per_minute)
+        self._budget = MoveBudget(rules.moves_per_minute)
+        self._home = RecentMoves(rules.home_moves_per_minute)
         self._spent: list[tuple[float, int]] = []
         self._now = 0.0
         self._fleet_replicas = 0

@@ -6,7 +6,7 @@ from typing import Protocol
 from planner.core.feasibility.admitted import AdmittedShapes
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.holds import Holds
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.workload import Workload, is_orphan
 from spillway.events import PHASE_ACTIVE, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -20,10 +20,10 @@ CLUSTERS_NAMED_MAX = 20
 """Clusters that a command for people names. A user with more clusters copies it and adds the others."""
 
 
-class Known(Protocol):
+class ClosingState(Protocol):
     """The parts of the planner's state that can close a cluster."""
 
-    rules: Rules
+    rules: PlannerRules
     clusters: dict[str, ClusterView]
     workloads: dict[WorkloadKey, Workload]
     admitted: AdmittedShapes
@@ -37,7 +37,7 @@ def bars(said: WorkloadObserved) -> bool:
     return is_orphan(said) and bool(said.kind or not said.beside)
 
 
-def orphaned_in(state: Known, key: WorkloadKey | None) -> frozenset[str]:
+def orphaned_in(state: ClosingState, key: WorkloadKey | None) -> frozenset[str]:
     """Returns the clusters where an object of this name runs that no placement names.
 
     A cluster does not count if the placement lists its API server's other name.
@@ -49,7 +49,7 @@ def orphaned_in(state: Known, key: WorkloadKey | None) -> frozenset[str]:
     return frozenset(found - {view.twin_of for view in listed})
 
 
-def orphans_to_settle(state: Known, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
+def orphans_to_settle(state: ClosingState, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
     """Returns texts for people, one for each kind of orphan of this name: the commands that delete it or keep it.
 
     kind: of the workload. placed: the clusters that its placement lists.
@@ -85,7 +85,9 @@ def delete_command(key: WorkloadKey, kind: str) -> str:
     return f"kubectl delete {(kind or DEPLOYMENT).lower()} {key[1]} -n {key[0]}"
 
 
-def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> Limit | None:
+def why_closed(
+    state: ClosingState, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None
+) -> Limit | None:
     """Returns why the cluster takes no replicas; None if it may. shape: as the cluster admits it. key: the workload."""
     cluster = view.name
     stale = view.not_fresh(now, state.rules.capacity_age_max)

@@ -15,7 +15,7 @@ DependencyKey = tuple[str, str, str]
 """Kind, namespace, name."""
 
 
-class Held(NamedTuple):
+class NamespaceUsage(NamedTuple):
     """The workloads and bytes that one namespace has declared. A deleted workload counts until it is forgotten."""
 
     workloads: int = 0
@@ -56,7 +56,7 @@ def answer_size(entry: Answered) -> int:
     return len(entry.key) + len(entry.answer) + ANSWER_BYTES
 
 
-class Declared:
+class NamespaceDeclarations:
     """Counts what each namespace has declared, and keeps the objects that go along with workloads.
 
     dependencies: these objects, by key. The content of an object that its workload no longer lists is dropped.
@@ -75,9 +75,9 @@ class Declared:
     def dependencies(self) -> Mapping[DependencyKey, DependencyDeclared]:
         return self._dependencies
 
-    def of(self, namespace: str) -> Held:
+    def of(self, namespace: str) -> NamespaceUsage:
         """Returns what a namespace holds."""
-        return Held(self._workloads[namespace], self._bytes[namespace])
+        return NamespaceUsage(self._workloads[namespace], self._bytes[namespace])
 
     def size(self, key: WorkloadKey) -> int:
         """Returns the bytes of one workload with the objects that go along; 0 for an unknown workload."""

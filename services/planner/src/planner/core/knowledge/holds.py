@@ -4,7 +4,7 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapp
 from heapq import heappop, heappush
 from typing import Final
 
-from planner.core.knowledge.timers import Hold, HoldKey
+from planner.core.knowledge.timers import HoldKey, PlacementHold
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Shape
 
@@ -13,12 +13,12 @@ DECLARED: Final = "declared"
 TRIED: Final = "tried"
 """The states of the workload of a hold. GONE: it is no longer wanted. DECLARED: it is. TRIED: its replicas wait for
 nodes in that cluster."""
-Needs = Callable[[str, Hold], str]
+Needs = Callable[[str, PlacementHold], str]
 """Returns one of these states for a cluster and a hold there."""
 NOWHERE: Set[str] = frozenset()
 
 
-class Holds(MutableMapping[HoldKey, Hold]):
+class Holds(MutableMapping[HoldKey, PlacementHold]):
     """The holds, by cluster and by the shape or workload that is held.
 
     A hold runs until its pause is over. After that it bars nothing, and it is remembered for a while so that the next
@@ -26,13 +26,13 @@ class Holds(MutableMapping[HoldKey, Hold]):
     """
 
     def __init__(self) -> None:
-        self._holds: dict[HoldKey, Hold] = {}
-        self._running: dict[HoldKey, Hold] = {}
+        self._holds: dict[HoldKey, PlacementHold] = {}
+        self._running: dict[HoldKey, PlacementHold] = {}
         self._clusters_of: dict[Shape | WorkloadKey, dict[str, None]] = {}
-        self._due: list[tuple[float, int, HoldKey, Hold]] = []
+        self._due: list[tuple[float, int, HoldKey, PlacementHold]] = []
         self._count = 0
 
-    def running(self) -> ItemsView[HoldKey, Hold]:
+    def running(self) -> ItemsView[HoldKey, PlacementHold]:
         """Returns the holds whose pause was not over at the last look()."""
         return self._running.items()
 
@@ -66,10 +66,10 @@ class Holds(MutableMapping[HoldKey, Hold]):
         for key in [key for key in self._holds if key[0] == cluster]:
             del self[key]
 
-    def __getitem__(self, key: HoldKey) -> Hold:
+    def __getitem__(self, key: HoldKey) -> PlacementHold:
         return self._holds[key]
 
-    def __setitem__(self, key: HoldKey, hold: Hold) -> None:
+    def __setitem__(self, key: HoldKey, hold: PlacementHold) -> None:
         self._holds[key] = self._running[key] = hold
         cluster, whom = key
         self._clusters_of.setdefault(whom, {})[cluster] = None
@@ -85,7 +85,7 @@ class Holds(MutableMapping[HoldKey, Hold]):
     def __len__(self) -> int:
         return len(self._holds)
 
-    def _look_again(self, at: float, key: HoldKey, hold: Hold) -> None:
+    def _look_again(self, at: float, key: HoldKey, hold: PlacementHold) -> None:
         self._count += 1  # The count keeps heapq from comparing the holds of two entries with the same time.
         heappush(self._due, (at, self._count, key, hold))
 

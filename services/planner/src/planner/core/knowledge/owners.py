@@ -7,7 +7,7 @@ Words = dict[Place, WorkloadObserved]
 """Statuses by namespace, name and cluster."""
 
 
-class Owners:
+class PropagatorEpochs:
     """The newest known epoch of the propagator at each cluster, and the statuses that are proven to be of it.
 
     Only a proven status may lead to a decision that cannot be taken back (the state table: docs/turns.md). A claim and

@@ -10,7 +10,7 @@ from spillway.events import PlacementDecided, PlacementWaits
 NO_WAITS: Final = PlacementWaits()
 
 
-class Wait(NamedTuple):
+class PlacementWait(NamedTuple):
     """One thing that replicas wait for, in words. figures: details that change with every node, such as free places."""
 
     what: str
@@ -34,12 +34,12 @@ class RolloutWait:
 NO_ROLLOUT_WAIT: Final = RolloutWait()
 
 
-def waits_text(waits: Iterable[Wait]) -> str:
+def waits_text(waits: Iterable[PlacementWait]) -> str:
     """Returns the text for people."""
     return "; ".join(f"{what} ({figures})" if figures else what for what, figures in waits)
 
 
-def waits_of(room: Sequence[Wait], held: str, rollout: RolloutWait) -> PlacementWaits | None:
+def waits_of(room: Sequence[PlacementWait], held: str, rollout: RolloutWait) -> PlacementWaits | None:
     """Returns the codes of a placement's waits for its record. held: text of the brakes and confirmations."""
     if not (room or held or rollout.text):
         return None

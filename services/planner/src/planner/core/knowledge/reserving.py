@@ -5,19 +5,19 @@ from dataclasses import replace
 from typing import Protocol
 
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, is_settled, reserve
-from planner.core.knowledge.owners import Owners
+from planner.core.knowledge.owners import PropagatorEpochs
 from planner.core.knowledge.workload import Workload, refused_there
-from planner.core.manifests.templates import Template
+from planner.core.manifests.templates import RolloutTemplate
 from spillway.events import WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Part, Shape, WorkloadFacts
 
 
-class Known(Protocol):
+class ReservingState(Protocol):
     """The parts of the planner's state that reservations depend on."""
 
     clusters: dict[str, ClusterView]
-    owners: Owners
+    owners: PropagatorEpochs
     workloads: dict[WorkloadKey, Workload]
 
     def keys_in(self, cluster: str) -> Iterable[WorkloadKey]: ...
@@ -25,7 +25,7 @@ class Known(Protocol):
     def shape_in(self, cluster: str, shape: Shape) -> Shape: ...
 
 
-def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[str, Reservation]:
+def reserved(state: ReservingState, workload: Workload, parts: Iterable[Part]) -> dict[str, Reservation]:
     """Returns what these parts reserve, by cluster."""
     key, statuses, rolling_from = workload.key, workload.statuses, workload.declared.rolling_from
     found: dict[str, Reservation] = {}
@@ -45,7 +45,7 @@ def reserved(state: Known, workload: Workload, parts: Iterable[Part]) -> dict[st
     return found
 
 
-def held_again(state: Known, cluster: str) -> list[WorkloadKey]:
+def held_again(state: ReservingState, cluster: str) -> list[WorkloadKey]:
     """Returns the workloads of the cluster with a part whose ceiling was lowered after a refusal.
 
     Call it after a new claim: that ceiling counted only while no other propagator had the cluster's turn.
@@ -54,7 +54,7 @@ def held_again(state: Known, cluster: str) -> list[WorkloadKey]:
     return [key for key, workload in places if refused_there(workload, workload.parts[cluster]) is not None]
 
 
-def as_answered(state: Known, workload: Workload, part: Part) -> Part:
+def as_answered(state: ReservingState, workload: Workload, part: Part) -> Part:
     """Returns the part with a lower ceiling once its cluster reported, at this version, why it is not as decided.
 
     The propagator that reports this has read the object after it knew the version, and writes no earlier version. So
@@ -72,7 +72,7 @@ def as_answered(state: Known, workload: Workload, part: Part) -> Part:
     return part
 
 
-def shows_found(said: WorkloadObserved, facts: WorkloadFacts | None, template: Template) -> bool:
+def shows_found(said: WorkloadObserved, facts: WorkloadFacts | None, template: RolloutTemplate) -> bool:
     """Returns whether the record agrees with a refusal: no object, or the found one without pods of earlier numbers."""
     if facts is None:
         return said.found_version is None and not (said.spec_replicas or said.replicas)

@@ -8,7 +8,7 @@ from spillway.model import Generation
 WorkloadKey = tuple[str, str]
 
 
-class Figures(NamedTuple):
+class RolloutProgress(NamedTuple):
     """The progress of an earlier change in a cluster: a roll, or a scale-in.
 
     counted: bound pods by template hash.
@@ -33,7 +33,7 @@ class RolloutList:
         self._waits_on: dict[WorkloadKey, tuple[str, ...]] = {}
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
-        self._under_way: dict[WorkloadKey, tuple[Figures, float, bool]] = {}
+        self._under_way: dict[WorkloadKey, tuple[RolloutProgress, float, bool]] = {}
         """For workloads that wait for an earlier change: its progress, since when, and whether it was seen to stand."""
 
     def __iter__(self) -> Iterator[WorkloadKey]:
@@ -70,7 +70,7 @@ class RolloutList:
         for cluster in clusters if self._keys_by_cluster else ():
             self._due.update(self._keys_by_cluster.get(cluster, ()))
 
-    def note_under_way(self, key: WorkloadKey, figures: Figures | None, now: float) -> None:
+    def note_under_way(self, key: WorkloadKey, figures: RolloutProgress | None, now: float) -> None:
         """Notes the progress of the change that the workload waits for, or waited for until it stood. None: none."""
         known = self._under_way.get(key)
         if figures is None or key not in self._waits_on:
@@ -78,7 +78,7 @@ class RolloutList:
         elif known is None or known[0] != figures:
             self._under_way[key] = figures, now, False
 
-    def stands(self, key: WorkloadKey, figures: Figures, now: float, seconds: float) -> bool:
+    def stands(self, key: WorkloadKey, figures: RolloutProgress, now: float, seconds: float) -> bool:
         """Returns whether the change has made no progress beyond these figures for that many seconds."""
         known = self._under_way.get(key)
         return known is not None and known[0] == figures and now - known[1] >= seconds

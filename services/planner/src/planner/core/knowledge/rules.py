@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PlannerRules:
     """The planner's rules. All times are in seconds.
 
     capacity_age_max: nothing new is placed on capacity that is older.
@@ -59,7 +59,7 @@ class Rules:
     namespace_workloads_max: int = 20_000
 
     @classmethod
-    def of_text(cls, text: str) -> "Rules":
+    def of_text(cls, text: str) -> "PlannerRules":
         """Returns the rules from what text() gave. Unknown names are ignored; missing rules have their default."""
         kinds = {"int": int, "float": float}
         known = {entry.name: kinds[str(getattr(entry.type, "__name__", entry.type))] for entry in fields(cls)}

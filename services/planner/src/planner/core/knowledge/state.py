@@ -5,25 +5,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.limits import Limit, LimitCode
-from planner.core.feasibility.promises import Promises
+from planner.core.feasibility.promises import ClusterReservations
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import NO_ROOM, Room
 from planner.core.feasibility.virtual_nodes import VirtualNodes
-from planner.core.knowledge.all_clusters import Ages, Joined, Seen, mark_twins
+from planner.core.knowledge.all_clusters import ChangeCounts, ClusterAges, JoinedClusters, mark_twins
 from planner.core.knowledge.brakes import Brakes
 from planner.core.knowledge.closing import bars, orphaned_in, why_closed
-from planner.core.knowledge.declared import Declared
+from planner.core.knowledge.declared import NamespaceDeclarations
 from planner.core.knowledge.holds import Holds
-from planner.core.knowledge.owners import Owners
+from planner.core.knowledge.owners import PropagatorEpochs
 from planner.core.knowledge.placement_waits import recorded_waits
 from planner.core.knowledge.reserving import held_again, reserved
 from planner.core.knowledge.rollout_list import RolloutList
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.scalings import Scalings
-from planner.core.knowledge.timers import Timer
+from planner.core.knowledge.timers import ProgressTimer
 from planner.core.knowledge.waiting import Rooms, WaitingList, put_or_drop
 from planner.core.knowledge.workload import Workload, gives_way, is_orphan, may_say_missing, read_workload, templates_of
-from planner.core.manifests.policy import Clusters
+from planner.core.manifests.policy import FleetClusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
@@ -62,15 +62,15 @@ class PlannerState:
     that changed. misplaced: placed workloads with replicas to move. all_looked_through: misplaced was searched once.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PlannerRules) -> None:
         self.rules = rules
         self.brakes = Brakes(rules)
         self.scalings = Scalings()
         self.clusters: dict[str, ClusterView] = {}
         self.workloads: dict[WorkloadKey, Workload] = {}
-        self.declared = Declared()
+        self.declared = NamespaceDeclarations()
         self.needed: dict[WorkloadKey, dict[str, CapacityNeeded]] = {}
-        self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
+        self.timers: dict[tuple[WorkloadKey, str], ProgressTimer] = {}
         self.holds = Holds()
         self.fresh: frozenset[str] = frozenset()
         self.revision = 0
@@ -81,14 +81,14 @@ class PlannerState:
         self.misplaced: dict[WorkloadKey, None] = {}
         self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
         self.rollouts = RolloutList()
-        self._ages = Ages()
-        self._joined = Joined()
+        self._ages = ClusterAges()
+        self._joined = JoinedClusters()
         self.all_looked_through = False
-        self._seen = Seen()
+        self._seen = ChangeCounts()
         self._twins: dict[str, str] = {}
         self.admitted = AdmittedShapes()
-        self.owners = Owners()
-        self._promises = Promises()
+        self.owners = PropagatorEpochs()
+        self._promises = ClusterReservations()
         self._virtual_nodes = VirtualNodes()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
         self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
@@ -195,7 +195,7 @@ class PlannerState:
             self._seen.changed()
         return self.clusters[cluster]
 
-    def joined(self) -> Clusters:
+    def joined(self) -> FleetClusters:
         """Returns the clusters of the fleet, in the order of their names."""
         return self._joined.of(self.clusters, self._seen.nodes)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.templates import Template
+from planner.core.manifests.templates import RolloutTemplate
 from spillway.events import WorkloadDeclared
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Part, Shape
@@ -28,11 +28,11 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PlacementSubject:
     """A workload as it is to be placed: its declaration and newest template, and what is known of it so far."""
 
     declared: WorkloadDeclared
-    template: Template
+    template: RolloutTemplate
     known: Workload | None
 
     @property
@@ -43,11 +43,11 @@ class Subject:
     def key(self) -> WorkloadKey:
         return (self.declared.namespace, self.declared.name)
 
-    def template_of(self, part: Part) -> Template:
+    def template_of(self, part: Part) -> RolloutTemplate:
         """Returns the template that a part of a known workload bears."""
         return self.template if self.known is None else self.known.template_of(part)
 
 
-def subject_of(workload: Workload) -> Subject:
+def subject_of(workload: Workload) -> PlacementSubject:
     """Returns the subject for a workload as it is declared."""
-    return Subject(workload.declared, workload.template, workload)
+    return PlacementSubject(workload.declared, workload.template, workload)

@@ -10,7 +10,7 @@ HoldKey = tuple[str, Shape | WorkloadKey]
 
 
 @dataclass(slots=True)
-class Timer:
+class ProgressTimer:
     """The time since which a part's unbound replicas have made no progress.
 
     version: the part's version, and whether the part was carried out there, so that the cluster keeps them from
@@ -28,7 +28,7 @@ class Timer:
 
 
 @dataclass(slots=True)
-class Hold:
+class PlacementHold:
     """A cluster gets no more of a shape or workload until a time. The next hold lasts twice as long.
 
     until: the end. seconds: its length. over: whether its pause has ended.

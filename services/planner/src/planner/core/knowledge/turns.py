@@ -10,7 +10,7 @@ from spillway.texts import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RolloutPart:
     """One cluster's part in a rollout.
 
     number: the template generation that the part bears.
@@ -75,7 +75,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RolloutTurn:
     """The clusters that may roll next, or the cluster that the rollout waits for.
 
     candidates: the cluster whose turn it is, then those that may go first if it has no room.
@@ -93,7 +93,7 @@ class Turn:
         return f"rollout {self.done} of {counted(self.total, 'cluster')}: {waits_for}"
 
 
-def next_turn(standings: Sequence[Standing]) -> Turn:
+def next_turn(standings: Sequence[RolloutPart]) -> RolloutTurn:
     """Chooses the next cluster: one after the other, once all that have the newest template are available in full.
 
     Until one cluster has been available in full, the rollout also waits for lost clusters and for parts that leave. A
@@ -122,10 +122,10 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
     )
     blocked_by = min((entry.part.cluster for entry in blocking), default="")
     in_turn = tuple(entry.part.cluster for entry in candidates) if not blocking else ()
-    return Turn(in_turn[:1] if rolling or unknown else in_turn, blocked_by, len(done), len(taking_part))
+    return RolloutTurn(in_turn[:1] if rolling or unknown else in_turn, blocked_by, len(done), len(taking_part))
 
 
-def _is_rolling(entry: Standing, oldest: int) -> bool:
+def _is_rolling(entry: RolloutPart, oldest: int) -> bool:
     """Returns whether the part is between two earlier templates, so that the newest costs it nothing more."""
     return entry.was_mixed or (entry.number > oldest and not entry.in_full)
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from planner.core.feasibility.admitted import with_overhead
-from planner.core.manifests.templates import BadDeclaration, Template, read_earlier, read_template, template_number
+from planner.core.manifests.templates import (
+    BadDeclaration,
+    RolloutTemplate,
+    read_earlier,
+    read_template,
+    template_number,
+)
 from spillway.events import (
     STATE_CONTESTED,
     STATE_DEPENDENCY_MISSING,
@@ -44,8 +50,8 @@ class Workload:
     """
 
     declared: WorkloadDeclared
-    template: Template
-    earlier: dict[int, Template]
+    template: RolloutTemplate
+    earlier: dict[int, RolloutTemplate]
     placement: PlacementDecided | None = None
     statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
     waiting_since: float | None = None
@@ -74,7 +80,7 @@ class Workload:
         """Returns names, for people, of things that a replica asks for and the planner does not compute."""
         return with_overhead(self.template.unmodelled, self.shape)
 
-    def template_of(self, part: Part) -> Template:
+    def template_of(self, part: Part) -> RolloutTemplate:
         """Returns the template that a part bears."""
         if not self.earlier:
             return self.template

@@ -98,7 +98,7 @@ class ClusterLossSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: str = "5m"
 
 
-class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class PlacementPolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     tiers: tuple[TierSpec, ...] = ()
     limits: tuple[LimitSpec, ...] = ()
     unplaceable: str = UNPLACEABLE_WAIT
@@ -111,22 +111,22 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     work: str = WORK_ONLINE
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class PolicyMetadata(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
 
 
-class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class PlacementPolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     api_version: str
     kind: str
-    spec: PolicySpec
-    metadata: Metadata = Metadata()
+    spec: PlacementPolicySpec
+    metadata: PolicyMetadata = PolicyMetadata()
 
 
 def policy_of(manifest: dict[str, Any]) -> Policy:
     """Returns the policy in a manifest. Raises RequestError with the field, the value and what was expected."""
     try:
-        spec = msgspec.convert(manifest, PolicyManifest).spec
+        spec = msgspec.convert(manifest, PlacementPolicyManifest).spec
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `")
         raise RequestError("INVALID_ARGUMENT", f"{KIND}{path.rstrip('`').removeprefix('$')}: {text}") from None
@@ -163,7 +163,7 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     )
 
 
-def _selectors(spec: PolicySpec) -> Iterator[SelectorSpec]:
+def _selectors(spec: PlacementPolicySpec) -> Iterator[SelectorSpec]:
     for tier in spec.tiers:
         yield tier.clusters
         yield from (entry.clusters for entry in tier.weights)
@@ -171,7 +171,7 @@ def _selectors(spec: PolicySpec) -> Iterator[SelectorSpec]:
         yield from (entry.clusters for entry in spec.strategy.weights)
 
 
-def _tiers_of_work(spec: PolicySpec) -> tuple[Tier, ...]:
+def _tiers_of_work(spec: PlacementPolicySpec) -> tuple[Tier, ...]:
     """Returns the tiers of near-line and offline work: the supply classes in their order, and nothing else."""
     if spec.work not in TIERS_BY_WORK:
         raise invalid(f"{KIND}.spec.work", spec.work, f"one of {', '.join((WORK_ONLINE, *TIERS_BY_WORK))}")
@@ -239,7 +239,7 @@ def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
     return max((entry.weight for entry in weights if selects(entry.clusters, cluster)), default=0)
 
 
-class Clusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
+class FleetClusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
     """The clusters of a fleet. The hash is computed once, so that results can be cached by them."""
 
     def __hash__(self) -> int:
@@ -254,7 +254,7 @@ TierClusters = tuple[tuple[Tier, tuple[str, ...]], ...]
 
 
 @lru_cache(maxsize=TIERS_KEPT_MAX)
-def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: Clusters) -> TierClusters:
+def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: FleetClusters) -> TierClusters:
     """Returns each tier with its clusters. A cluster is in the first tier that selects it.
 
     It can be in two tiers: one for its existing nodes, and one for its node groups.
@@ -281,10 +281,12 @@ def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoi
         return places(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))
     if not tier.weights:
         return {}
-    known = _weights_by_cluster(tier.weights, clusters if isinstance(clusters, Clusters) else Clusters(clusters))
+    known = _weights_by_cluster(
+        tier.weights, clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters)
+    )
     return {cluster: weight for cluster, weight in known.items() if cluster in wanted}
 
 
 @lru_cache(maxsize=TIERS_KEPT_MAX)
-def _weights_by_cluster(weights: tuple[ClusterWeight, ...], clusters: Clusters) -> Mapping[str, int]:
+def _weights_by_cluster(weights: tuple[ClusterWeight, ...], clusters: FleetClusters) -> Mapping[str, int]:
     return MappingProxyType({cluster.cluster: weight_of(weights, cluster) for cluster in clusters})

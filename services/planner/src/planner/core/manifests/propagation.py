@@ -55,7 +55,7 @@ WITH_ALTERNATIVES = ("KarmadaAggregated", "KarmadaDynamicWeight")
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadPolicy:
     """The policy, and warnings about fields of the manifest without effect.
 
     words: turns an error text about our policy into one with the fields of this manifest.
@@ -66,7 +66,7 @@ class Read:
     words: Callable[[str], str] = str
 
 
-def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
+def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> ReadPolicy:
     """Reads a PropagationPolicy for this workload.
 
     Raises RequestError with the field, the value and what was expected.
@@ -84,7 +84,7 @@ def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
         found = policies.policy_of({"apiVersion": policies.API_VERSION, "kind": policies.KIND, "spec": ours})
     except RequestError as error:
         raise error.in_words(reader.in_its_words(error.text)) from None
-    return Read(found, tuple(reader.warnings), reader.in_its_words)
+    return ReadPolicy(found, tuple(reader.warnings), reader.in_its_words)
 
 
 def means(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:

@@ -142,15 +142,15 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptDeclaration:
     """The declaration of some texts; None where they are wrong, or say more than is kept."""
 
     declaration: Declaration | None = None
 
 
 @lru_cache(maxsize=READ_KEPT_MAX)
-def _kept(_: tuple[str, ...]) -> _Kept:
-    return _Kept()
+def _kept(_: tuple[str, ...]) -> _KeptDeclaration:
+    return _KeptDeclaration()
 
 
 def _read(objects: Sequence[dict[str, Any]]) -> Declaration:
@@ -169,16 +169,16 @@ def _read(objects: Sequence[dict[str, Any]]) -> Declaration:
     return replace(declaration, warnings=(*read.warnings, *dropped), policy_words=read.words)
 
 
-def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.Read:
+def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.ReadPolicy:
     """Returns the policy for a workload: a PlacementPolicy, a PropagationPolicy, or the default policy."""
     if not manifests:
-        return propagation.Read(policies.DEFAULT_POLICY, ())
+        return propagation.ReadPolicy(policies.DEFAULT_POLICY, ())
     manifest = _without_nulls(manifests[0])
     if manifest["kind"] == propagation.KIND:
         return propagation.read(manifest, workload)
     if manifest.get("apiVersion") != policies.API_VERSION:
         raise invalid(f"{policies.KIND}.apiVersion", manifest.get("apiVersion"), policies.API_VERSION)
-    return propagation.Read(policies.policy_of(manifest), ())
+    return propagation.ReadPolicy(policies.policy_of(manifest), ())
 
 
 def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:

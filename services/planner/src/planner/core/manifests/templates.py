@@ -38,7 +38,7 @@ def _pods_of_unavailable(unavailable: int | str, replicas: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class RolloutTemplate:
     """A pod template and how it rolls.
 
     shape: without its notes, which are in unmodelled.
@@ -69,7 +69,7 @@ class BadDeclaration(Exception):
     """A declaration in the log that no Apply of this version could have made."""
 
 
-def read_template(manifest: bytes, namespace: str) -> Template:
+def read_template(manifest: bytes, namespace: str) -> RolloutTemplate:
     """Reads a manifest that was checked when it was applied. Raises BadDeclaration when it is unreadable."""
     try:
         return checked_template(manifest, namespace)
@@ -77,16 +77,16 @@ def read_template(manifest: bytes, namespace: str) -> Template:
         raise BadDeclaration(f"manifest: {error!r}") from error
 
 
-def checked_template(manifest: bytes, namespace: str) -> Template:
+def checked_template(manifest: bytes, namespace: str) -> RolloutTemplate:
     """Reads a manifest of a request. Raises RequestError that names what is wrong with its pods."""
     return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read)(manifest, namespace)
 
 
-def _read(manifest: bytes, namespace: str) -> Template:
+def _read(manifest: bytes, namespace: str) -> RolloutTemplate:
     parsed = json.loads(manifest)
     pod = parsed["spec"]["template"]
     shape = shape_of(pod, namespace, f"{parsed['kind']}.spec.template")
-    return Template(
+    return RolloutTemplate(
         shape=bare(shape),
         unmodelled=shape.unmodelled,
         surge=_surge_of(parsed),
@@ -137,7 +137,7 @@ def _pods_or_percentage(value: int | str, field: str) -> int | str:
     return value
 
 
-def read_earlier(declared: WorkloadDeclared) -> dict[int, Template]:
+def read_earlier(declared: WorkloadDeclared) -> dict[int, RolloutTemplate]:
     """Returns the earlier templates that parts still bear, by template generation."""
     return {
         entry.template_generation: read_template(entry.manifest, declared.namespace)

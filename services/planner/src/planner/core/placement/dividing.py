@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.placement import clusters_by_tier
-from planner.core.division.situation import Basis, Division, Held, Situation
+from planner.core.division.situation import Division, DivisionBasis, HeldReplicas, Situation
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_POLICY, Allowance
 from planner.core.knowledge.closing import why_closed
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, Subject
+from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.placement.choice import divider
 from planner.core.placement.growth import growth_room
@@ -22,7 +22,7 @@ from spillway.model import UNPLACEABLE_REFUSE
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class DivisionOptions:
     """Options of a division beside the fleet.
 
     settled, gently, by_name: as in Situation.
@@ -43,10 +43,10 @@ class How:
 
 def divide(
     state: PlannerState,
-    subject: Subject,
-    held: Mapping[str, Held],
+    subject: PlacementSubject,
+    held: Mapping[str, HeldReplicas],
     moment: Moment,
-    how: How,
+    how: DivisionOptions,
 ) -> Division:
     """Divides a workload over the fleet as it is now.
 
@@ -98,17 +98,19 @@ def divide(
             situation = replace(situation, lent=answers)
         division = way(situation)
     if situation.whole or how.gently:
-        return replace(division, basis=Basis(situation, division))
+        return replace(division, basis=DivisionBasis(situation, division))
     return _as_brakes_let(situation, division, subject.key, how)
 
 
-def _awaits_missing(subject: Subject) -> bool:
+def _awaits_missing(subject: PlacementSubject) -> bool:
     """Returns whether replicas of this template already wait for objects that clusters lack."""
     known = subject.known
     return known is not None and known.shape.template == subject.shape.template and has_waited(known)
 
 
-def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: Held | None, now: float) -> Room:
+def _room_that_waits(
+    state: PlannerState, subject: PlacementSubject, cluster: str, held: HeldReplicas | None, now: float
+) -> Room:
     """Returns the room that a cluster which lacks an object would have for more replicas.
 
     Replicas decided earlier stay reserved there until the cluster has heard of the change. That room counts as room for
@@ -121,7 +123,7 @@ def _room_that_waits(state: PlannerState, subject: Subject, cluster: str, held: 
     return room._replace(certain=max(0, room.certain - (held.unbound if held is not None else 0)))
 
 
-def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, how: How) -> Division:
+def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, how: DivisionOptions) -> Division:
     """Returns the division if the brakes let all of it move. Else divides again with fewer moves."""
     to_go, why = situation.moving, situation.reasons
     for_minima = {} if how.by_name else _for_minima(division, to_go)
@@ -133,7 +135,7 @@ def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, h
         for cluster, count in wanted.items()
     }
     if allowed == wanted:
-        return replace(division, basis=Basis(situation, division, for_minima))
+        return replace(division, basis=DivisionBasis(situation, division, for_minima))
     situation = replace(situation, moving=dict.fromkeys(situation.held, 0) | allowed)
     fewer = divider(situation)(situation)
     return replace(
@@ -141,12 +143,12 @@ def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, h
         stays=division.stays,
         lacking=fewer.lacking if how.brakes is None else division.lacking,
         held_back=sum(wanted.values()) - sum(allowed.values()),
-        basis=Basis(situation, fewer, for_minima),
+        basis=DivisionBasis(situation, fewer, for_minima),
     )
 
 
 def _lent(
-    state: PlannerState, subject: Subject, now: float, situation: Situation, division: Division
+    state: PlannerState, subject: PlacementSubject, now: float, situation: Situation, division: Division
 ) -> dict[str, int]:
     """Returns, for tiers whose free nodes are not enough, the room by cluster on the nodes that it has lent.
 
@@ -184,10 +186,10 @@ def _for_minima(division: Division, to_go: Mapping[str, int]) -> dict[str, int]:
 
 def _rooms(
     state: PlannerState,
-    subject: Subject,
-    held: Mapping[str, Held],
+    subject: PlacementSubject,
+    held: Mapping[str, HeldReplicas],
     moment: Moment,
-    how: How,
+    how: DivisionOptions,
     awaited: Iterable[str],
 ) -> FleetRooms:
     """Returns the rooms of one division. All are computed now, so a later reader sees the values that were used.

@@ -7,13 +7,13 @@ from planner.core.division.placement import most_of
 from planner.core.division.situation import Division
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import Clusters, clusters_of_tiers
+from planner.core.manifests.policy import FleetClusters, clusters_of_tiers
 from spillway.model import Policy, Tier
 
 SELECTIONS_KEPT_MAX = 4096
 
 
-def most_in(policy: Policy, cluster: str, clusters: Clusters) -> int:
+def most_in(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
     """Returns the most replicas that a policy allows in a cluster.
 
     A strategy limits the clusters of its tiers by itself.
@@ -73,7 +73,7 @@ def _same(known: tuple[object, ...], as_of: tuple[object, ...]) -> bool:
     return len(known) == len(as_of) and all(one is other for one, other in zip(known, as_of, strict=True))
 
 
-def _ruled_out(workload: Workload, clusters: Clusters) -> dict[str, int]:
+def _ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str, int]:
     policy, found = workload.declared.policy, {}
     for name, part in workload.parts.items():
         kept = part.replicas_kept
@@ -87,5 +87,5 @@ def _ruled_out(workload: Workload, clusters: Clusters) -> dict[str, int]:
 
 
 @lru_cache(maxsize=SELECTIONS_KEPT_MAX)
-def _selected(tiers: tuple[Tier, ...], clusters: Clusters) -> frozenset[str]:
+def _selected(tiers: tuple[Tier, ...], clusters: FleetClusters) -> frozenset[str]:
     return frozenset(name for _, names in clusters_of_tiers(tiers, clusters) for name in names)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from planner.core.division import words
 from planner.core.division.situation import Division
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Subject
+from planner.core.knowledge.subject import PlacementSubject
 from planner.core.knowledge.workload import Workload, said_missing
 from planner.core.manifests.templates import is_newest
 from spillway.events import STATE_ABSENT, STATE_DEPENDENCY_MISSING, WorkloadDeclared
@@ -19,7 +19,7 @@ from spillway.texts import object_name
 Missing = tuple[ObjectReference, ...]
 
 
-def lacking_in(state: PlannerState, subject: Subject) -> dict[str, Missing]:
+def lacking_in(state: PlannerState, subject: PlacementSubject) -> dict[str, Missing]:
     """Returns, by cluster, the objects that the newest template names and the cluster said that it lacks."""
     digest, found = subject.shape.template, dict[str, Missing]()
     for cluster in state.admitted.lacking(digest):
@@ -61,7 +61,7 @@ def has_waited(workload: Workload) -> bool:
     return said == workload.shape.template or waits_for_missing(workload)  # Older records lack the first.
 
 
-def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> str:
+def template_that_waited(subject: PlacementSubject, decided: Mapping[str, Missing]) -> str:
     """Returns PlacementDecided.missing_template: the newest template's digest once its first wait is over, or ""."""
     known = subject.known
     if known is None or known.shape.template != subject.shape.template:
@@ -72,7 +72,11 @@ def template_that_waited(subject: Subject, decided: Mapping[str, Missing]) -> st
 
 
 def waited_for(
-    state: PlannerState, subject: Subject, before: Iterable[Part], division: Division, decided: Mapping[str, Missing]
+    state: PlannerState,
+    subject: PlacementSubject,
+    before: Iterable[Part],
+    division: Division,
+    decided: Mapping[str, Missing],
 ) -> dict[str, Missing]:
     """Returns, by cluster, the objects that replicas wait for there. Such a cluster is listed, even with no replicas.
 
@@ -108,7 +112,7 @@ def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str
     return tuple(f"{STATE_DEPENDENCY_MISSING}: {text}: {then}" for text in named)
 
 
-def after_room(state: PlannerState, subject: Subject, parts: Iterable[Part]) -> list[str]:
+def after_room(state: PlannerState, subject: PlacementSubject, parts: Iterable[Part]) -> list[str]:
     """Returns texts: the replicas that wait for room will then wait for these objects, which clusters lack."""
     if not any(part.missing for part in parts):
         return []

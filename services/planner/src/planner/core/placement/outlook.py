@@ -8,12 +8,12 @@ from planner.core.division.placement import most_of
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.knowledge.placement_waits import NO_ROLLOUT_WAIT, RolloutWait
 from planner.core.knowledge.reserving import shows_found
-from planner.core.knowledge.rollout_list import Figures
+from planner.core.knowledge.rollout_list import RolloutProgress
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.turns import Standing, Turn, next_turn
+from planner.core.knowledge.turns import RolloutPart, RolloutTurn, next_turn
 from planner.core.knowledge.workload import Workload, refused_there
 from planner.core.manifests.policy import clusters_of_tiers
-from planner.core.manifests.templates import Template, copies_of_newest, is_newest, template_number, wider
+from planner.core.manifests.templates import RolloutTemplate, copies_of_newest, is_newest, template_number, wider
 from planner.core.placement.reasons import is_lost, moves_by_itself
 from planner.core.placement.shares import facts_of, is_done_there
 from spillway.events import WorkloadDeclared
@@ -35,21 +35,21 @@ class Outlook:
     begins: str
     waits_on: tuple[str, ...]
     wait: RolloutWait
-    under_way: Figures | None = None
+    under_way: RolloutProgress | None = None
 
 
-class Newest(Protocol):
+class NewestDeclaration(Protocol):
     """A declaration and its template that a rollout brings to the clusters."""
 
     @property
     def declared(self) -> WorkloadDeclared: ...
 
     @property
-    def template(self) -> Template: ...
+    def template(self) -> RolloutTemplate: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Lack:
+class _RolloutLack:
     """Missing room that keeps a cluster from beginning a rollout.
 
     count: surge pods without room in the cluster. With `elsewhere`: replicas that no longer fit in the cluster and have
@@ -72,7 +72,7 @@ NAMED_MAX = 5
 
 
 def outlook(
-    state: PlannerState, workload: Workload, newest: Newest, now: float, parts: Iterable[Part] | None = None
+    state: PlannerState, workload: Workload, newest: NewestDeclaration, now: float, parts: Iterable[Part] | None = None
 ) -> Outlook:
     """Returns the next step of a workload's rollout.
 
@@ -97,7 +97,7 @@ def outlook(
     return _first_with_room(state, workload, newest, turn, now)
 
 
-def _frozen(state: PlannerState, workload: Workload, turn: Turn, to_roll: list[str]) -> Outlook:
+def _frozen(state: PlannerState, workload: Workload, turn: RolloutTurn, to_roll: list[str]) -> Outlook:
     """Returns the outlook of a rollout that all clusters begin at once. Only brakes keep a cluster waiting there."""
     frozen = (state.brakes.why_frozen(cluster, workload.key) for cluster in sorted(to_roll))
     held = list(dict.fromkeys(filter(None, frozen)))
@@ -129,14 +129,16 @@ def _named(clusters: list[str]) -> str:
     return f"{' and '.join(names)} {'is' if len(clusters) == 1 else 'are'}"
 
 
-def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
+def _first_with_room(
+    state: PlannerState, workload: Workload, newest: NewestDeclaration, turn: RolloutTurn, now: float
+) -> Outlook:
     """Returns an outlook for the first candidate that has the room to roll.
 
     A cluster without room does not keep the others waiting. A brake or a silent cluster does: people must look at it
     first.
     """
-    missing: dict[str, _Lack] = {}
-    under_way: Figures | None = None
+    missing: dict[str, _RolloutLack] = {}
+    under_way: RolloutProgress | None = None
     for cluster in turn.candidates:
         part = workload.parts[cluster]
         frozen = state.brakes.why_frozen(cluster, workload.key)
@@ -174,7 +176,7 @@ def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[P
     if any(part.replicas and not part.removing and is_newest(part, declared) for part in parts):
         return ""
     had = [
-        Standing(part, declared.template_generation, True, False, workload.statuses.get(part.cluster))
+        RolloutPart(part, declared.template_generation, True, False, workload.statuses.get(part.cluster))
         for part in workload.parts.values()
         if is_newest(part, declared)
     ]
@@ -183,7 +185,7 @@ def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[P
 
 
 def that_have_it(
-    state: PlannerState, workload: Workload, newest: Newest, now: float, begins: str = ""
+    state: PlannerState, workload: Workload, newest: NewestDeclaration, now: float, begins: str = ""
 ) -> frozenset[str]:
     """Returns the clusters whose earlier template is equal to the newest, once no cluster but `begins` is left to roll.
 
@@ -195,7 +197,7 @@ def that_have_it(
     return frozenset(entry.part.cluster for entry in found if entry.alike)
 
 
-def _without_silent(state: PlannerState, found: list[Standing], now: float) -> list[Standing]:
+def _without_silent(state: PlannerState, found: list[RolloutPart], now: float) -> list[RolloutPart]:
     """Returns the standings with silent clusters marked as lost, so that they keep no other cluster waiting.
 
     It marks only clusters that were last seen with pods of one template.
@@ -207,14 +209,14 @@ def _without_silent(state: PlannerState, found: list[Standing], now: float) -> l
 
 def _standings(
     state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part], now: float
-) -> list[Standing]:
+) -> list[RolloutPart]:
     found = []
     numbers = copies_of_newest(workload.declared, declared)
     for part in parts:
         number = template_number(part, workload.declared)
         newest, lost = number == declared.template_generation, _is_lost(state, workload, part, now)
         observed = workload.statuses.get(part.cluster)
-        found.append(Standing(part, number, newest, lost, observed, not newest and number in numbers))
+        found.append(RolloutPart(part, number, newest, lost, observed, not newest and number in numbers))
     return found
 
 
@@ -226,7 +228,7 @@ def _is_lost(state: PlannerState, workload: Workload, part: Part, now: float) ->
     return is_lost(state, workload, view, now)
 
 
-def keeps(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[int, int | None]:
+def keeps(state: PlannerState, workload: Workload, part: Part, template: RolloutTemplate) -> tuple[int, int | None]:
     """Returns how many of a part's replicas stay with a new template, and how many fit there at all (None: not known).
 
     All stay unless the new pods are known not to fit that often. Then as many stay as can also roll: where no replica
@@ -277,7 +279,9 @@ def _is_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool
     return all(state.shape_in(part.cluster, shape).requests == own for shape in earlier)
 
 
-def _earlier_change(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> Figures | None:
+def _earlier_change(
+    state: PlannerState, workload: Workload, part: Part, newest: NewestDeclaration, now: float
+) -> RolloutProgress | None:
     """Returns how far an earlier change of the part is, if a newest template that asks for more must wait for its end.
 
     While pods of several sizes run, or some are terminating, it is not known how many larger pods will have room.
@@ -295,36 +299,38 @@ def _earlier_change(state: PlannerState, workload: Workload, part: Part, newest:
     widest = wider(new, (old, *(state.shape_in(part.cluster, one) for one in workload.declared.rolling_from)))
     if state.room_without(part.cluster, widest, now, workload.key).certain >= at_once:
         return None
-    return Figures(
+    return RolloutProgress(
         part.cluster, facts.version, facts.counted, facts.status_replicas, facts.updated_replicas, terminating
     )
 
 
-def _old_and_new(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[Shape, Shape]:
+def _old_and_new(state: PlannerState, workload: Workload, part: Part, template: RolloutTemplate) -> tuple[Shape, Shape]:
     """Returns what a pod requests in the part's cluster: with the part's template, and with this template."""
     borne = workload.template_of(part).shape
     return state.shape_in(part.cluster, borne), state.shape_in(part.cluster, template.shape)
 
 
-def _asks_for_more(state: PlannerState, workload: Workload, part: Part, template: Template) -> bool:
+def _asks_for_more(state: PlannerState, workload: Workload, part: Part, template: RolloutTemplate) -> bool:
     """Returns whether a pod of the template requests more of any resource than a pod of the part's template."""
     old, new = _old_and_new(state, workload, part, template)
     return wider(new, (old,)).requests != old.requests
 
 
-def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> _Lack | None:
+def _room_lacked(
+    state: PlannerState, workload: Workload, part: Part, newest: NewestDeclaration, now: float
+) -> _RolloutLack | None:
     """Returns the room that a rollout of this part needs and does not have. None when it may begin."""
     kept, _ = keeps(state, workload, part, newest.template)
     if kept >= part.replicas:
         surge = _surge_lacked(state, workload, part, newest, now)
-        return _Lack(surge, part.cluster, elsewhere=False) if surge else None
+        return _RolloutLack(surge, part.cluster, elsewhere=False) if surge else None
     rest = part.replicas - kept
     if not moves_by_itself(workload) or _room_elsewhere(state, workload, part, newest, now) >= rest:
         return None
-    return _Lack(rest, part.cluster, elsewhere=True)
+    return _RolloutLack(rest, part.cluster, elsewhere=True)
 
 
-def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
+def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: NewestDeclaration, now: float) -> int:
     """Returns how many surge pods have no room now, or will have none before the rollout is over.
 
     They must fit beside the old pods. When the new pods request more, the cluster becomes fuller as they replace old
@@ -354,7 +360,7 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
     return 0 if places is None or places >= replicas + surge else surge
 
 
-def _room_elsewhere(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
+def _room_elsewhere(state: PlannerState, workload: Workload, part: Part, newest: NewestDeclaration, now: float) -> int:
     """Returns how many replicas of the newest template certainly fit in other clusters that the policy allows.
 
     The policy's limits of those clusters are taken into account.

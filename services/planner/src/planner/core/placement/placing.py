@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.placement import first_of
-from planner.core.division.situation import Division, Held
-from planner.core.division.words import Entry
+from planner.core.division.situation import Division, HeldReplicas
+from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.allowance import (
@@ -23,11 +23,11 @@ from planner.core.knowledge.allowance import (
 )
 from planner.core.knowledge.placement_waits import digest_of, waits_for_nothing
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, Subject, subject_of
+from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
-from planner.core.placement.dividing import How, divide
+from planner.core.placement.dividing import DivisionOptions, divide
 from planner.core.placement.growth import growth_room
 from planner.core.placement.misplaced import keep_for_minima, most_in
 from planner.core.placement.missing import Missing, template_that_waited, waited_for
@@ -36,7 +36,7 @@ from planner.core.placement.promised import with_promised
 from planner.core.placement.reasons import barred_by, empty_in_leaving, held_by
 from planner.core.placement.recording import Record, record
 from planner.core.placement.shares import (
-    Share,
+    PartShare,
     ceiling_before,
     cut,
     first_part,
@@ -64,7 +64,7 @@ BY_NAME = ("Apply", "Scale")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacementResult:
     """A placement, the division behind it, and its events (none when nothing changed).
 
     changes: the events without the decision's record. record: makes that record when it is first asked for. The record
@@ -83,14 +83,14 @@ class Placed:
 
 def place(
     state: PlannerState,
-    subject: Subject,
+    subject: PlacementSubject,
     moment: Moment,
     cause: str,
     *,
     settled: bool = False,
     brakes: Allowance | None = None,
     rolled: frozenset[str] = frozenset(),
-) -> Placed:
+) -> PlacementResult:
     """Places a workload on the fleet as it is now.
 
     settled: replicas that only possibly fit do not wait for binds. rolled: the clusters that get the newest template.
@@ -106,7 +106,11 @@ def place(
         held[cluster] = cut(held[cluster], held[cluster].replicas - count)
     most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
     division = divide(
-        state, subject, held, moment, How(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True)
+        state,
+        subject,
+        held,
+        moment,
+        DivisionOptions(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True),
     )
     if brakes is not None and subject.known is not None:
         keep_for_minima(state, subject.known, division)
@@ -115,10 +119,12 @@ def place(
         gone = min(nobody_took, held[cluster].leaving - leaving)
         held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
         nobody_took -= gone
-    return _decide(state, subject, held, division, moment, Why(cause, rolled=rolled, for_lent=True))
+    return _decide(state, subject, held, division, moment, PlacementCause(cause, rolled=rolled, for_lent=True))
 
 
-def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
+def roll(
+    state: PlannerState, subject: PlacementSubject, moment: Moment, cause: str, *, settled: bool = False
+) -> PlacementResult:
     """Places a workload like `place`, and gives the newest template to the next cluster of the rollout.
 
     With `rollout: all`, all clusters that are not frozen get it. A cluster that has this template under an earlier
@@ -138,7 +144,7 @@ def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, s
 
 
 def _kept_by_new_shape(
-    state: PlannerState, subject: Subject, rolled: frozenset[str]
+    state: PlannerState, subject: PlacementSubject, rolled: frozenset[str]
 ) -> dict[str, tuple[int, int | None]]:
     """Returns, for each cluster that gets a template of another shape, the result of `outlook.keeps` for its part."""
     known = subject.known
@@ -152,7 +158,7 @@ def _kept_by_new_shape(
     }
 
 
-def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Placed:
+def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> PlacementResult:
     """Places a workload again without a request. Replicas move only as far as the brakes allow."""
     placed = place(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
     why = placed.division.reasons
@@ -170,7 +176,7 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     return placed
 
 
-def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment) -> Placed:
+def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment) -> PlacementResult:
     """Takes replicas back, and places them elsewhere at once. counts: replicas by cluster.
 
     They leave like other replicas, since they may bind before their cluster reads the placement. A StatefulSet or Job
@@ -181,14 +187,14 @@ def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], m
     for cluster, count in counts.items():
         held[cluster] = takes(held[cluster], count)
     subject = subject_of(workload)
-    division = divide(state, subject, held, moment, How(settled=True))
+    division = divide(state, subject, held, moment, DivisionOptions(settled=True))
     division = _stay_after_all(workload, held, division)
-    return _decide(state, subject, held, division, moment, Why("TakeBack"))
+    return _decide(state, subject, held, division, moment, PlacementCause("TakeBack"))
 
 
 def await_missing(
     state: PlannerState, workload: Workload, counts: Mapping[str, int], missing: Mapping[str, Missing], moment: Moment
-) -> Placed:
+) -> PlacementResult:
     """Removes replicas that wait for an object that their cluster lacks. counts: replicas by cluster.
 
     They are gone at once: no pod of them was ever made. Another cluster of the tier takes them unless it is
@@ -198,12 +204,14 @@ def await_missing(
     for cluster, count in counts.items():
         held[cluster] = without(held[cluster], count)
     subject = subject_of(workload)
-    division = divide(state, subject, held, moment, How(settled=True, await_missing=True))
+    division = divide(state, subject, held, moment, DivisionOptions(settled=True, await_missing=True))
     division = _stay_after_all(workload, held, division)
-    return _decide(state, subject, held, division, moment, Why(CAUSE_MISSING, missing=missing))
+    return _decide(state, subject, held, division, moment, PlacementCause(CAUSE_MISSING, missing=missing))
 
 
-def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment) -> Placed:
+def migrate(
+    state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment
+) -> PlacementResult:
     """Moves replicas to the cluster `to`, which certainly has room for them. counts: replicas by source cluster.
 
     Running replicas leave once their replacements are available.
@@ -212,7 +220,7 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     kept = {cluster: entry.replicas for cluster, entry in held.items()}
     for cluster, count in counts.items():
         held[cluster] = cut(held[cluster], count)
-    wanted, there = sum(counts.values()), held.get(to, Held(0, 0, 0))
+    wanted, there = sum(counts.values()), held.get(to, HeldReplicas(0, 0, 0))
     stay = min(wanted, there.may_keep)
     held[to] = replace(
         there,
@@ -223,15 +231,17 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     )
     subject = subject_of(workload)
     room = growth_room(state, to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
-    division = divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
+    division = divide(
+        state, subject, held, moment, DivisionOptions(workload.settled, most={to: held[to].replicas + room})
+    )
     inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
-    why = Why(CAUSE_MIGRATE, sent={to: wanted})
+    why = PlacementCause(CAUSE_MIGRATE, sent={to: wanted})
     return _decide(state, subject, held, replace(division, inputs=inputs), moment, why)
 
 
 def send_home(
     state: PlannerState, workload: Workload, cluster: str, count: int, rooms: Mapping[str, int], moment: Moment
-) -> Placed | None:
+) -> PlacementResult | None:
     """Moves overflow replicas from a cluster to their homes. rooms: by home, how many more replicas it takes.
 
     They leave once their replacements are available. Returns None if they do not all fit at home, or count is 0.
@@ -244,15 +254,17 @@ def send_home(
     held[cluster] = cut(held[cluster], count)
     before = {name: held[name].replicas if name in held else 0 for name in state.clusters}
     most = {name: there + rooms.get(name, 0) for name, there in before.items()}
-    division = divide(state, subject_of(workload), held, moment, How(settled=True, most=most))
+    division = divide(state, subject_of(workload), held, moment, DivisionOptions(settled=True, most=most))
     stray = any(division.replicas.get(name, 0) != there for name, there in before.items() if name not in rooms)
     if stray or division.unplaced or any(division.new.get(name, 0) > held[name].new for name in held):
         return None
     inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
-    return _decide(state, subject_of(workload), held, replace(division, inputs=inputs), moment, Why(CAUSE_HOME))
+    return _decide(
+        state, subject_of(workload), held, replace(division, inputs=inputs), moment, PlacementCause(CAUSE_HOME)
+    )
 
 
-def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:
+def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> PlacementResult:
     """Keeps lost replicas again in clusters that are back. back: replicas by cluster. A surplus is scaled in.
 
     Surplus replicas leave once as many replicas are available as are kept. Replicas in a cluster that was declared
@@ -269,11 +281,11 @@ def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int],
         leaving = before.leaving + leaves
         held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound, leaving=leaving)
     subject = subject_of(workload)
-    division = divide(state, subject, held, moment, How(settled=True, gently=True))
-    return _decide(state, subject, held, division, moment, Why(CAUSE_RETURN))
+    division = divide(state, subject, held, moment, DivisionOptions(settled=True, gently=True))
+    return _decide(state, subject, held, division, moment, PlacementCause(CAUSE_RETURN))
 
 
-def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
+def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementResult:
     """Counts kept replicas as lost in clusters that will not return. counts: replicas by cluster.
 
     A part with no kept replica leaves the placement: no status will ever report it absent. Until then the placement
@@ -292,18 +304,22 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
         )
     subject = subject_of(workload)
     others = {cluster: entry for cluster, entry in held.items() if cluster not in counts}
-    division = _stay_after_all(workload, others, divide(state, subject, held, moment, How()))
+    division = _stay_after_all(workload, others, divide(state, subject, held, moment, DivisionOptions()))
     given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
-    return _decide(state, subject, held, division, moment, Why(CAUSE_LOST, given_up))
+    return _decide(state, subject, held, division, moment, PlacementCause(CAUSE_LOST, given_up))
 
 
-def take_over(state: PlannerState, workload: Workload, held: Mapping[str, Held], why: "Why", moment: Moment) -> Placed:
+def take_over(
+    state: PlannerState, workload: Workload, held: Mapping[str, HeldReplicas], why: "PlacementCause", moment: Moment
+) -> PlacementResult:
     """Places parts in the clusters that take them over from a cluster that the placement no longer lists."""
     subject = subject_of(workload)
-    return _decide(state, subject, held, divide(state, subject, held, moment, How(workload.settled)), moment, why)
+    return _decide(
+        state, subject, held, divide(state, subject, held, moment, DivisionOptions(workload.settled)), moment, why
+    )
 
 
-def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
+def _stay_after_all(workload: Workload, held: Mapping[str, HeldReplicas], division: Division) -> Division:
     """Keeps leaving replicas where they are if their replacements lost their place and found no other: else fewer would
     run than were asked for. Unbound replicas do not stay: they were taken back from there. Replicas that stay wait
     for nothing, not even for an object that the other cluster lacks."""
@@ -323,14 +339,14 @@ def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Divi
     return replace(stayed, missing=missing, waits_in=division.waits_in if unplaced else minima)
 
 
-def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
+def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementResult:
     """Removes leaving replicas from the placement, without a new division. counts: replicas by cluster."""
     assert workload.placement is not None
     parts, inputs = [], []
     for part in workload.placement.parts:
         count = counts.get(part.cluster, 0)
         if count:
-            share = Share(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
+            share = PartShare(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
             number = template_number(part, workload.declared)
             left = part_of(state, workload.key, part.cluster, part, share, moment.generation, number)
             parts.append(replace(left, replicas_by_name=part.replicas_by_name))
@@ -340,18 +356,20 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
     placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
     division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
     said = record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
-    return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment)), said)
+    return PlacementResult(
+        placement, division, (placement, *needed_events(state, workload.key, placement, moment)), said
+    )
 
 
-def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Entry:
+def _input_of(state: PlannerState, part: Part, after: int, now: float) -> DivisionEntry:
     """Returns the record's entry of a cluster that replicas left once their replacements were available."""
     view = state.clusters[part.cluster]
     tier = view.joined.tier if view.joined is not None else ""
     why = Limit(LimitCode.AVAILABLE)
-    return Entry(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
+    return DivisionEntry(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
 
 
-def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
+def remove(state: PlannerState, subject: PlacementSubject, moment: Moment) -> PlacementResult:
     """Returns the placement of a workload that is to be removed from every cluster."""
     known = subject.known.parts if subject.known is not None else {}
     parts = tuple(_removing(state, subject.key, part, moment) for part in known.values())
@@ -359,13 +377,15 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     division = Division({}, {}, 0)
     last = subject.known.placement if subject.known is not None else None
     if last is not None and _same(last, placement):
-        return Placed(last, division)
+        return PlacementResult(last, division)
     said = record(state, subject.declared, placement, division, moment, "Delete")
-    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment, {})), said)
+    return PlacementResult(
+        placement, division, (placement, *needed_events(state, subject.key, placement, moment, {})), said
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class PlacementCause:
     """The cause of a placement, for its record.
 
     given_up: clusters that leave the placement. rolled: clusters with the newest template.
@@ -385,12 +405,12 @@ class Why:
 # The order matters: the division takes promised room into account, parts take its counts, texts describe the parts.
 def _decide(
     state: PlannerState,
-    subject: Subject,
-    held: Mapping[str, Held],
+    subject: PlacementSubject,
+    held: Mapping[str, HeldReplicas],
     division: Division,
     moment: Moment,
-    why: Why,
-) -> Placed:
+    why: PlacementCause,
+) -> PlacementResult:
     division, declared, known = with_promised(state, subject, division), subject.declared, subject.known
     before = {**known.parts, **why.taken} if known is not None else {}
     empty = empty_in_leaving(state, known) if known is not None else []
@@ -436,18 +456,18 @@ def _decide(
     needed = tuple(needed_events(state, subject.key, placement, moment, lent))
     last = known.placement if known is not None else None
     if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
-        return Placed(last, division, needed)
+        return PlacementResult(last, division, needed)
     said = record(state, declared, placement, division, moment, _cause(division, why.cause))
-    return Placed(placement, division, (placement, *needed), said)
+    return PlacementResult(placement, division, (placement, *needed), said)
 
 
-def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
+def _stays_at_nothing(subject: PlacementSubject, before: Part | None) -> bool:
     """Returns whether a StatefulSet scaled to 0 keeps its object: its volumes might be deleted with the object."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
 
 
-def _by_name(state: PlannerState, subject: Subject, before: Part | None, cause: str) -> int:
+def _by_name(state: PlannerState, subject: PlacementSubject, before: Part | None, cause: str) -> int:
     """Returns how many replicas of a part a person placed there by name.
 
     Another policy sets the number to 0. A new Apply or Scale lowers it to what the policy allows in that cluster.
@@ -468,7 +488,7 @@ def _cause(division: Division, cause: str) -> str:
     return min(causes, key=(CAUSE_FAILOVER, CAUSE_LOST, CAUSE_DRAIN, CAUSE_POLICY).index)
 
 
-def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[int, bool]:
+def _template_for(subject: PlacementSubject, before: Part | None, rolled: bool) -> tuple[int, bool]:
     """Returns the template generation for a part, and whether the part's object must be written again for its manifest.
 
     A part keeps its template until its turn in the rollout comes. A new part, or one without replicas, gets the newest.

@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 from planner.core.division.situation import Division
-from planner.core.division.words import Entry
+from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Subject
+from planner.core.knowledge.subject import PlacementSubject
 
 LOOKED_AT_MAX = 8
 """Clusters that are looked at: as many as a text about a waiting workload names."""
 NAMES_MAX = 2
 
 
-def with_promised(state: PlannerState, subject: Subject, division: Division) -> Division:
+def with_promised(state: PlannerState, subject: PlacementSubject, division: Division) -> Division:
     """Returns the division with that explanation in place of the nodes' limit, which suggests too small nodes."""
     if not division.unplaced:
         return division
@@ -27,7 +27,7 @@ def with_promised(state: PlannerState, subject: Subject, division: Division) -> 
     return replace(division, inputs=tuple(inputs))
 
 
-def _promised_in(state: PlannerState, subject: Subject, entry: Entry) -> Limit | None:
+def _promised_in(state: PlannerState, subject: PlacementSubject, entry: DivisionEntry) -> Limit | None:
     """Returns the limit if only promised replicas of other workloads leave no room; else None.
 
     It names workloads of the subject's namespace only: a reader may not see other namespaces.

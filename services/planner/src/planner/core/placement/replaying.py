@@ -12,10 +12,10 @@ from typing import Any, get_type_hints
 import msgspec
 
 from planner.core.division.placement import clusters_by_tier, inputs_in_words
-from planner.core.division.situation import Basis, Division, Situation
+from planner.core.division.situation import Division, DivisionBasis, Situation
 from planner.core.division.words import limit_text, recorded_limit
 from planner.core.feasibility.room import Room
-from planner.core.manifests.policy import REPLICAS_MAX, Clusters
+from planner.core.manifests.policy import REPLICAS_MAX, FleetClusters
 from planner.core.placement.choice import divider
 from spillway.events import DecisionRecorded
 from spillway.packed import NotPacked, pack, unpack
@@ -48,7 +48,7 @@ class NotReplayable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """The result of a replay.
 
     recorded, recomputed: the division as JSON.
@@ -68,10 +68,10 @@ class Replayed:
         return self.recorded == self.recomputed
 
 
-def pack_division(basis: Basis) -> bytes:
+def pack_division(basis: DivisionBasis) -> bytes:
     """Returns the packed situation, rooms and division for DecisionRecorded.division."""
     situation = {name: _plain(getattr(basis.situation, name)) for name in _situation_types()}
-    situation["clusters"] = _bare(Clusters(basis.situation.clusters))
+    situation["clusters"] = _bare(FleetClusters(basis.situation.clusters))
     entries = dict.fromkeys(
         (name, tier.node_groups) for tier, names in clusters_by_tier(basis.situation) for name in names
     )
@@ -81,7 +81,7 @@ def pack_division(basis: Basis) -> bytes:
 
 
 @lru_cache(maxsize=FLEETS_KEPT_MAX)
-def _bare(clusters: Clusters) -> msgspec.Raw:
+def _bare(clusters: FleetClusters) -> msgspec.Raw:
     """Returns the clusters as JSON, without endpoint and credential."""
     return msgspec.Raw(msgspec.json.encode([replace(cluster, credential="", endpoint="") for cluster in clusters]))
 
@@ -117,7 +117,7 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
     return Situation(room=room, **found), bytes(kept["division"])
 
 
-def replay(record: DecisionRecorded) -> Replayed:
+def replay(record: DecisionRecorded) -> ReplayResult:
     """Divides again from a record and compares the results. Raises NotReplayable when it cannot divide."""
     situation, recorded = read_division(record)
     try:
@@ -127,7 +127,7 @@ def replay(record: DecisionRecorded) -> Replayed:
         raise NotReplayable(f"the division asks for a room that was not recorded: {error}") from error
     except (ValueError, TypeError, ArithmeticError) as error:
         raise NotReplayable(f"what was recorded cannot be divided by this version: {error}") from error
-    return Replayed(
+    return ReplayResult(
         situation, division, recorded, recomputed, _differences(recorded, recomputed), _aside(record, division)
     )
 

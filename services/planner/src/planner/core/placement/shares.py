@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.division.situation import LOST, Division, Held
+from planner.core.division.situation import LOST, Division, HeldReplicas
 from planner.core.feasibility.reservation import is_rolling, is_settled, next_ceiling
 from planner.core.knowledge.reserving import as_answered
 from planner.core.knowledge.state import PlannerState
@@ -13,7 +13,7 @@ from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartShare:
     """The replicas that a part will list. new: those of the kept replicas that need new nodes."""
 
     kept: int
@@ -26,7 +26,7 @@ class Share:
         return self.kept + self.lost + self.leaving
 
 
-def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict[str, Held]:
+def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict[str, HeldReplicas]:
     """Returns what each cluster holds for a division. Clusters whose part is being removed are left out."""
     held = {}
     for part in workload.parts.values():
@@ -42,7 +42,7 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
         facts = facts_of(state, workload.key, part.cluster)
         rolls = is_rolling(part, facts, workload.declared.rolling_from)
         may_keep = may_keep and not rolls
-        held[part.cluster] = Held(
+        held[part.cluster] = HeldReplicas(
             replicas=kept,
             new=min(reservation.new, unbound),
             unbound=unbound,
@@ -68,15 +68,15 @@ def _unready(part: Part, facts: WorkloadFacts | None) -> int:
     return max(0, sum(count for _, count in facts.counted) - facts.ready_replicas)
 
 
-def share_of(held: Held | None, division: Division, cluster: str) -> Share:
+def share_of(held: HeldReplicas | None, division: Division, cluster: str) -> PartShare:
     """Returns the share of one cluster. held: its replicas before the division; None where the workload had nothing."""
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     if held is None:
-        return Share(kept, new, 0, 0)
+        return PartShare(kept, new, 0, 0)
     moved, leaving = division.moved.get(cluster, 0), held.leaving - division.kept_again.get(cluster, 0)
     if division.reasons.get(cluster) in LOST:
-        return Share(kept, new, held.lost + moved, leaving)
-    return Share(kept, new, held.lost, leaving + moved)
+        return PartShare(kept, new, held.lost + moved, leaving)
+    return PartShare(kept, new, held.lost, leaving + moved)
 
 
 def part_of(
@@ -84,7 +84,7 @@ def part_of(
     key: WorkloadKey,
     cluster: str,
     before: Part | None,
-    share: Share,
+    share: PartShare,
     version: Generation,
     template: int,
 ) -> Part:
@@ -175,7 +175,7 @@ def _api_server(state: PlannerState, cluster: str) -> str:
     return view.twin_of or cluster if view is not None else cluster
 
 
-def cut(held: Held, count: int) -> Held:
+def cut(held: HeldReplicas, count: int) -> HeldReplicas:
     """Returns the cluster's replicas with `count` fewer kept.
 
     They leave, unbound ones first, and must not stay after all.
@@ -195,12 +195,12 @@ def cut(held: Held, count: int) -> Held:
     )
 
 
-def without(held: Held, count: int) -> Held:
+def without(held: HeldReplicas, count: int) -> HeldReplicas:
     """Returns the cluster's replicas with `count` gone at once: leaving ones first, then lost ones, then kept ones."""
     leaving = min(held.leaving, count)
     lost = min(held.lost, count - leaving)
     kept = count - leaving - lost
-    return Held(
+    return HeldReplicas(
         replicas=held.replicas - kept,
         new=max(0, held.new - kept),
         unbound=max(0, held.unbound - kept),
@@ -210,7 +210,7 @@ def without(held: Held, count: int) -> Held:
     )
 
 
-def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
+def kept_part(before: Part | None, share: PartShare, template: int) -> Part | None:
     """Returns the part unchanged in version when a member sees no change.
 
     Returns None when the part needs a new version. An object that was adopted with 0 replicas stays: nobody asked to

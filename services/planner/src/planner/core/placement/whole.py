@@ -6,7 +6,7 @@ elsewhere: a placement lists every cluster that may still hold the object.
 
 from collections.abc import Iterator, Mapping
 
-from planner.core.division.placement import Inputs, clusters_by_tier, fits_somewhere, lacking_last, most_of
+from planner.core.division.placement import DivisionEntries, clusters_by_tier, fits_somewhere, lacking_last, most_of
 from planner.core.division.situation import Division, Situation
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
@@ -67,7 +67,7 @@ def divide_whole(situation: Situation) -> Division:
         new=new,
         unplaced=unplaced,
         uncertain=min(uncertain, unplaced),
-        inputs=Inputs(situation, tiers, kept),
+        inputs=DivisionEntries(situation, tiers, kept),
         fits_nowhere=not fits_somewhere(situation, tiers),
         whole=_rule(situation),
         waits_in=_waits_in(situation, unplaced),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from planner.core.division.placement import inputs_in_words
 from planner.core.division.situation import Division
-from planner.core.division.words import Entry
+from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.admitted import with_overhead
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
@@ -17,10 +17,10 @@ from planner.core.knowledge.transfer import refuse_in_transfer
 from planner.core.knowledge.workload import Workload, is_gone
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import POLICY_KINDS, read_manifests
-from planner.core.placement.placing import Placed, needed_events
+from planner.core.placement.placing import PlacementResult, needed_events
 from planner.core.placement.recording import CODE_VERSION
 from planner.core.requests import declaring
-from planner.core.requests.decisions import Decided, Unanswered, answer_with
+from planner.core.requests.decisions import DecidedRequest, UnansweredDecision, answer_with
 from planner.core.requests.remembering import digest_of, remembered_answer, without_old
 from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid
 from spillway.events import (
@@ -48,7 +48,7 @@ CLUSTERS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningReplicas:
     """The replicas and the UID of the object in each named cluster.
 
     fleet: the former fleet's id when recovering, else empty.
@@ -74,18 +74,20 @@ def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionA
     return AdoptionAsked(moment.generation, *key, clusters, "")
 
 
-def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, WorkloadFound], moment: Moment) -> Decided:
+def decide(
+    state: PlannerState, request: AdoptRequest, found: Mapping[str, WorkloadFound], moment: Moment
+) -> DecidedRequest:
     """Declares the found object with what runs as its placement. Raises RequestError when it cannot be adopted."""
     key = _checked_key(request)
     known = state.workloads.get(key)
     remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
     if remembered is not None:
-        return Decided((), remembered)
+        return DecidedRequest((), remembered)
     _refuse_known(known, tuple(found))
     for cluster in sorted(found):
         _refuse_found(key, found[cluster])
     refuse_different(key, found)
-    running = Running(
+    running = RunningReplicas(
         {cluster: entry.replicas for cluster, entry in found.items()},
         {cluster: entry.uid for cluster, entry in found.items()},
         "",
@@ -106,11 +108,11 @@ def declared_as_found(
     state: PlannerState,
     key: WorkloadKey,
     texts: Sequence[str],
-    running: Running,
+    running: RunningReplicas,
     moment: Moment,
     cause: str,
     kept: Policy | None = None,
-) -> Unanswered:
+) -> UnansweredDecision:
     """Returns the declaration and the placement of what runs. Raises RequestError when the object cannot be declared.
 
     kept: the policy that the workload has already and keeps, in place of the one in the texts.
@@ -151,7 +153,7 @@ def declared_as_found(
     record = _record(state, declared, parts, moment, cause)
     dependencies = declaring.dependencies(state, declaration, declared)
     needed = needed_events(state, key, placement, moment, {})  # An earlier wait for nodes is over.
-    placed = Placed(
+    placed = PlacementResult(
         placement, Division({}, {}, 0, inputs=_entries(state, parts, moment.now)), (placement, *needed, record)
     )
     warnings = (
@@ -159,7 +161,7 @@ def declared_as_found(
         *_ruled_out(state, declared.policy, running),
         *_to_be_scaled(state, declared),
     )
-    return Unanswered(
+    return UnansweredDecision(
         declared, dependencies, placed, with_overhead(declaration.shape.unmodelled, declaration.shape), warnings
     )
 
@@ -169,7 +171,7 @@ def _in_its_stead(waits: Workload) -> str:
     return f"declared before, {wanted} and none placed: what runs is declared in its stead; apply it again to have that"
 
 
-def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterator[str]:
+def _ruled_out(state: PlannerState, policy: Policy, running: RunningReplicas) -> Iterator[str]:
     """Yields warnings about replicas that run where the policy does not allow them: adopting moves nothing."""
     allowed = {name for _, names in clusters_of_tiers(policy.tiers, state.joined()) for name in names}
     most = {limit.cluster: limit.replicas_max for limit in policy.limits if limit.replicas_max >= 0}
@@ -363,9 +365,9 @@ def _record(
     )
 
 
-def _entries(state: PlannerState, parts: Sequence[Part], now: float) -> tuple[Entry, ...]:
+def _entries(state: PlannerState, parts: Sequence[Part], now: float) -> tuple[DivisionEntry, ...]:
     return tuple(
-        Entry(
+        DivisionEntry(
             cluster=part.cluster,
             tier=view.joined.tier if (view := state.clusters[part.cluster]).joined else "",
             certain=0,

@@ -9,14 +9,14 @@ from planner.core.knowledge.subject import Moment
 from planner.core.manifests.policy import in_tier
 from planner.core.manifests.request import Declaration, read_manifests
 from planner.core.requests import decisions
-from planner.core.requests.decisions import Undecided
+from planner.core.requests.decisions import UndecidedRequest
 from spillway.api import ApplyRequest, RequestError
 from spillway.events import PHASE_ACTIVE, ShapeAsked
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ShapeQuestion:
     """A question to clusters. awaited: the clusters that replicas would go to as things are."""
 
     event: ShapeAsked
@@ -35,7 +35,7 @@ def digest_of(request: ApplyRequest) -> str:
         return ""
 
 
-def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment) -> Iterator[Asked]:
+def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment) -> Iterator[ShapeQuestion]:
     """Yields the questions of several requests. Of equal new workloads only the first is planned.
 
     Their labels may differ. That affects only which clusters are waited for.
@@ -47,7 +47,7 @@ def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Mom
 
 def question(
     state: PlannerState, request: ApplyRequest, moment: Moment, planned: Planned | None = None
-) -> Asked | None:
+) -> ShapeQuestion | None:
     """Returns the question about a request's template, or None when no cluster needs to be asked.
 
     That is so when the template is known, the request will be refused, no cluster can be asked, or the template is too
@@ -65,7 +65,7 @@ def question(
     pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
     if len(pod) > MANIFEST_BYTES_MAX:
         return None
-    return Asked(ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod), awaited)
+    return ShapeQuestion(ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod), awaited)
 
 
 def unheard(
@@ -91,7 +91,7 @@ def _awaited(
         if alike not in planned:
             planned[alike] = decisions.would_use(state, declaration, moment)
         used = planned[alike]
-    except Undecided:
+    except UndecidedRequest:
         used = frozenset(clusters)
     except RequestError:
         return None

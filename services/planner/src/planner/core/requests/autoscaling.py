@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.core.knowledge.allowance import CAUSE_AUTOSCALE
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, Subject
+from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.knowledge.workload import Workload
 from planner.core.placement import placing
 from planner.core.requests import declaring
@@ -26,7 +26,7 @@ def declare(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Ev
     if decided.replicas == declared.replicas:
         return (declared,)
     declared = replace(declared, replicas=decided.replicas, generation=declared.generation + 1)
-    subject = Subject(declared, workload.template, workload)
+    subject = PlacementSubject(declared, workload.template, workload)
     placed = placing.place(state, subject, moment, CAUSE_AUTOSCALE)
     rolls_on = declaring.with_templates(declared, workload, placed.placement.parts, may_stop=False)
     return rolls_on, *placed.events

@@ -13,7 +13,7 @@ from planner.core.knowledge import transfer
 from planner.core.knowledge.allowance import CAUSE_MIGRATE
 from planner.core.knowledge.closing import orphans_to_settle
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, Subject
+from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.knowledge.workload import Workload, is_gone
 from planner.core.manifests.kinds import JOB
 from planner.core.manifests.policy import TIERS_BY_WORK
@@ -22,7 +22,7 @@ from planner.core.manifests.templates import read_template
 from planner.core.placement import placing
 from planner.core.placement.missing import Missing, lacking_in
 from planner.core.placement.missing import warnings as missing_warnings
-from planner.core.placement.placing import Placed
+from planner.core.placement.placing import PlacementResult
 from planner.core.placement.whole import check_whole
 from planner.core.requests import declaring, membership, migrating
 from planner.core.requests.answers import placement_reply, uncomputed_in, unmodelled_of
@@ -41,16 +41,16 @@ from spillway.reasons import DEPENDENCY_MISSING, FITS_NO_NODE, NO_ROOM, of_clust
 from spillway.texts import listed
 
 
-class Undecided(Exception):
+class UndecidedRequest(Exception):
     """The request waits until more pods are bound: its replicas only possibly fit, and the policy says Refuse."""
 
 
-class Unheard(Undecided):
+class UnheardRequest(UndecidedRequest):
     """The request waits for newer messages of clusters: there was no room when it came, and the policy says Refuse."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedRequest:
     """Events to write in one transaction, and the answer once they are in the log."""
 
     events: tuple[Event, ...]
@@ -62,7 +62,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class UnansweredDecision:
     """The decision on a request, before its answer is part of the declaration.
 
     lacking: by cluster, the objects that the newest template names and the cluster said that it lacks.
@@ -70,20 +70,20 @@ class Unanswered:
 
     declared: WorkloadDeclared
     dependencies: tuple[DependencyDeclared, ...]
-    placed: Placed
+    placed: PlacementResult
     unmodelled: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     lacking: Mapping[str, Missing] = field(default_factory=dict)
 
 
-def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided:
+def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> DecidedRequest:
     """Declares a workload and places it. Raises RequestError when it is wrong, fits nowhere, or is being deleted."""
     declaration = read_manifests(request.manifests)
     key = (declaration.namespace, declaration.name)
     digest = digest_of("apply", *request.manifests)
     answer = remembered_answer(state.rules, state.workloads.get(key), request.idempotency_key, digest, moment)
     if answer is not None:
-        return Decided((), answer)
+        return DecidedRequest((), answer)
     declared, placed, subject = _placed(state, declaration, moment)
     dependencies = declaring.dependencies(state, declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
@@ -97,7 +97,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
         *unknown,
         *orphans_to_settle(state, key, declaration.kind, listed),
     )
-    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings, lacking_in(state, subject))
+    decided = UnansweredDecision(declared, dependencies, placed, unmodelled, warnings, lacking_in(state, subject))
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -110,7 +110,9 @@ def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> 
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
 
 
-def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tuple[WorkloadDeclared, Placed, Subject]:
+def _placed(
+    state: PlannerState, declaration: Declaration, moment: Moment
+) -> tuple[WorkloadDeclared, PlacementResult, PlacementSubject]:
     """Returns the declaration without its answer, the placement of its replicas, and the subject of the decision."""
     known = state.workloads.get((declaration.namespace, declaration.name))
     if known is not None and known.declared.deleting and known.parts:
@@ -124,7 +126,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     along = [entry.manifest for entry in declaration.dependencies]
     declaring.check_held(state, declared, along)
     check_whole(state, declared.kind, declared.replicas, declared.policy, known)
-    subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
+    subject = PlacementSubject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))
     _refuse_what_cannot_be(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
@@ -132,7 +134,7 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
     return declared, placed, subject
 
 
-def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
+def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> DecidedRequest:
     """Changes the number of replicas.
 
     Raises RequestError when the workload is unknown or being deleted. Also when a scale policy sets its replicas,
@@ -143,7 +145,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     digest = digest_of("scale", str(request.replicas))
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
-        return Decided((), answer)
+        return DecidedRequest((), answer)
     refuse_gone(known)
     if known.declared.deleting:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
@@ -159,23 +161,23 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
-    subject = Subject(declared, known.template, known)
+    subject = PlacementSubject(declared, known.template, known)
     placed = _waited(declared, moment, lambda settled: placing.place(state, subject, moment, "Scale", settled=settled))
     _refuse_part(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
     unmodelled = unmodelled_of(state, known, placed.placement.parts)
-    decided = Unanswered(declared, (), placed, unmodelled, lacking=lacking_in(state, subject))
+    decided = UnansweredDecision(declared, (), placed, unmodelled, lacking=lacking_in(state, subject))
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
-def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Decided:
+def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> DecidedRequest:
     """Moves replicas to a cluster, all or none. A person asks by name, so no budget or confirmation applies."""
     check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
     digest = digest_of("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
-        return Decided((), answer)
+        return DecidedRequest((), answer)
     refuse_gone(known)
     if known.declared.deleting:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
@@ -184,24 +186,24 @@ def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Dec
     placed = placing.migrate(state, known, counts, request.to_cluster, moment)
     for cluster, count in counts.items():
         state.brakes.spend(CAUSE_MIGRATE, cluster, known.key, count)
-    decided = Unanswered(known.declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
+    decided = UnansweredDecision(known.declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
-def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decided:
+def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> DecidedRequest:
     """Marks a workload as deleting: every part is removed, and stays listed until its cluster reports it absent."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("delete")
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
-        return Decided((), answer)
+        return DecidedRequest((), answer)
     refuse_gone(known)
     transfer.refuse_in_transfer(known)
     declared = known.declared
     if not declared.deleting:
         declared = replace(declared, deleting=True, replicas=0, generation=declared.generation + 1)
-    placed = placing.remove(state, Subject(declared, known.template, known), moment)
-    decided = Unanswered(declared, (), placed, known.unmodelled)
+    placed = placing.remove(state, PlacementSubject(declared, known.template, known), moment)
+    decided = UnansweredDecision(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -226,7 +228,7 @@ def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, momen
     _refuse_part(declared, division, moment)
 
 
-def _waited(declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], Placed]) -> Placed:
+def _waited(declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], PlacementResult]) -> PlacementResult:
     """Places a request. With the policy Refuse, a request that has waited long enough for binds uses later tiers, too.
 
     place: takes whether possible room counts at once, without a wait for binds. If replicas still have no place and the
@@ -242,9 +244,9 @@ def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment)
     if not division.unplaced or declared.policy.unplaceable != UNPLACEABLE_REFUSE:
         return
     if moment.patient and division.uncertain == division.unplaced:
-        raise Undecided(_no_room(declared, division))
+        raise UndecidedRequest(_no_room(declared, division))
     if moment.listening:
-        raise Unheard(_no_room(declared, division))
+        raise UnheardRequest(_no_room(declared, division))
     clusters = {entry.cluster for entry in division.inputs if entry.cluster}
     details = {"unplaced": str(division.unplaced), **of_clusters(clusters)}
     reason = NO_ROOM if division.unplaced > sum(division.missing.values()) else DEPENDENCY_MISSING
@@ -277,7 +279,9 @@ def _still_there(workload: Workload) -> str:
     return f"still in {listed(workload.parts)}"
 
 
-def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:
+def answer_with(
+    state: PlannerState, decided: UnansweredDecision, key: str, digest: str, moment: Moment
+) -> DecidedRequest:
     """Adds the answer to the declaration, so that both are in the log together."""
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
@@ -287,5 +291,5 @@ def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str,
     declared = with_answer(state.rules, declared, key, digest, reply, moment)
     known = state.workloads.get((declared.namespace, declared.name))
     if known is not None and known.declared == declared and not placed.events:
-        return Decided((), reply)
-    return Decided((declared, *decided.dependencies, *placed.events), reply)
+        return DecidedRequest((), reply)
+    return DecidedRequest((declared, *decided.dependencies, *placed.events), reply)

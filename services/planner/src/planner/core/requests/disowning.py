@@ -6,21 +6,21 @@ from planner.core.division.situation import Division
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
-from planner.core.placement.placing import Placed, needed_events
-from planner.core.requests.decisions import Decided, Unanswered, answer_with, existing, refuse_gone
+from planner.core.placement.placing import PlacementResult, needed_events
+from planner.core.requests.decisions import DecidedRequest, UnansweredDecision, answer_with, existing, refuse_gone
 from planner.core.requests.remembering import digest_of, remembered_answer
 from spillway.api import DisownRequest, RequestError
 from spillway.events import Event, PlacementDecided
 from spillway.model import Part
 
 
-def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decided:
+def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> DecidedRequest:
     """Marks a workload as disowning: every part is listed until its cluster reports that the marks are gone."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("disown")
     remembered = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if remembered is not None:
-        return Decided((), remembered)
+        return DecidedRequest((), remembered)
     refuse_gone(known)
     declared = known.declared
     if declared.deleting:
@@ -29,13 +29,13 @@ def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decid
     if not declared.disowning:
         _refuse_moving(known)
     parts = tuple(_disowning(part, moment) for part in known.parts.values())
-    placed = Placed(_placement(known, parts, moment), Division({}, {}, 0))
+    placed = PlacementResult(_placement(known, parts, moment), Division({}, {}, 0))
     if not declared.disowning:
         declared = replace(declared, disowning=True, generation=declared.generation + 1)
         placement = replace(placed.placement, workload_generation=declared.generation)
         events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment, {}))
         placed = replace(placed, placement=placement, changes=events)
-    decided = Unanswered(declared, (), placed, known.unmodelled)
+    decided = UnansweredDecision(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 

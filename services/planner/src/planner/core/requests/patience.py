@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from planner.core.knowledge.rules import Rules
-from planner.core.requests.queueing import Place
+from planner.core.knowledge.rules import PlannerRules
+from planner.core.requests.queueing import QueuePlace
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 ONWARD, ANSWERED = 0.8, 0.95
@@ -13,7 +13,7 @@ ONWARD, ANSWERED = 0.8, 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WaitingRequest:
     """A call with a request.
 
     since: when this call came.
@@ -21,7 +21,7 @@ class Asked:
     turn: its place in the order of asking. A request that was sent back and asks again keeps its turn.
     """
 
-    place: Place
+    place: QueuePlace
     since: float
     first: float
     turn: int
@@ -35,7 +35,7 @@ class _SentBack:
     until: float
 
 
-class Patience:
+class UndecidedRequests:
     """Tracks undecided requests.
 
     A call has less time than the wait for binds may take, and a replica that only possibly fits is neither promised nor
@@ -46,23 +46,25 @@ class Patience:
     kept_max: the most undecided requests that are known, and the most workloads with requests that were sent back.
     """
 
-    def __init__(self, rules: Rules, call_seconds: float, again_seconds: float, kept_max: int) -> None:
+    def __init__(self, rules: PlannerRules, call_seconds: float, again_seconds: float, kept_max: int) -> None:
         self._rules, self._call_seconds, self._again_seconds = rules, call_seconds, again_seconds
         self._kept_max = kept_max
-        self._first: dict[Place, float] = {}
+        self._first: dict[QueuePlace, float] = {}
         self._turns = count()
         self._sent_back: dict[WorkloadKey, dict[str, _SentBack]] = {}
 
-    def asked(self, place: Place, now: float) -> Asked:
+    def asked(self, place: QueuePlace, now: float) -> WaitingRequest:
         first = self._first.get(place, now)
         forgotten = now - first > self._rules.bind_wait_max + self._call_seconds
         back = None if place.about is None else self._sent_back.get(place.about, {}).get(place.key)
-        asked = Asked(place, now, now if forgotten else first, next(self._turns) if back is None else back.turn)
+        asked = WaitingRequest(
+            place, now, now if forgotten else first, next(self._turns) if back is None else back.turn
+        )
         if back is not None:  # Later requests may be in the queue before this one, so they wait until it is taken up.
             self.sent_back(asked, now)
         return asked
 
-    def take_up(self, asked: Asked, now: float) -> bool:
+    def take_up(self, asked: WaitingRequest, now: float) -> bool:
         """Returns whether the request is decided now. False: an earlier request about the workload is expected again.
 
         Then this request is sent back, too, so that the order of asking stays.
@@ -74,7 +76,7 @@ class Patience:
             self._sent_back.get(asked.place.about, {}).pop(asked.place.key, None)
         return True
 
-    def put_off(self, asked: Asked, now: float) -> bool:
+    def put_off(self, asked: WaitingRequest, now: float) -> bool:
         """Notes that the request waits for binds. Returns whether it stays in the queue.
 
         When its call is nearly over it is sent back, so that its caller asks again in time.
@@ -85,7 +87,7 @@ class Patience:
         self.sent_back(asked, now)
         return False
 
-    def sent_back(self, asked: Asked, now: float) -> None:
+    def sent_back(self, asked: WaitingRequest, now: float) -> None:
         """Notes that the caller is told to ask again, or asks again."""
         about = asked.place.about
         if about is None:
@@ -96,7 +98,7 @@ class Patience:
         if len(self._sent_back) > self._kept_max:
             del self._sent_back[next(iter(self._sent_back))]
 
-    def ran_out(self, asked: Asked, now: float) -> None:
+    def ran_out(self, asked: WaitingRequest, now: float) -> None:
         """Notes that the call ended before the request was decided.
 
         The caller asks again, and the wait goes on then.
@@ -104,27 +106,27 @@ class Patience:
         self._note_undecided(asked)
         self.sent_back(asked, now)
 
-    def is_behind(self, asked: Asked, now: float) -> bool:
+    def is_behind(self, asked: WaitingRequest, now: float) -> bool:
         """Returns whether an earlier request about the same workload was sent back and is expected again."""
         expected = () if asked.place.about is None else self._sent_back.get(asked.place.about, {}).values()
         return any(one.turn < asked.turn and one.until > now for one in expected)
 
-    def _note_undecided(self, asked: Asked) -> None:
+    def _note_undecided(self, asked: WaitingRequest) -> None:
         self._first.pop(asked.place, None)
         self._first[asked.place] = asked.first
         if len(self._first) > self._kept_max:
             del self._first[next(iter(self._first))]
 
-    def decided(self, asked: Asked) -> None:
+    def decided(self, asked: WaitingRequest) -> None:
         self._first.pop(asked.place, None)
 
-    def is_patient(self, asked: Asked, clusters: Mapping[str, ClusterView], now: float) -> bool:
+    def is_patient(self, asked: WaitingRequest, clusters: Mapping[str, ClusterView], now: float) -> bool:
         """Returns whether the request may still wait: while binds come, and up to bind_wait_max in all."""
         bound_at = max((view.bound_at for view in clusters.values()), default=0.0)
         quiet = now - max(bound_at, asked.first) >= self._rules.bind_quiet
         return not quiet and now - asked.first < self._rules.bind_wait_max
 
-    def goes_on(self, asked: Asked, now: float) -> bool:
+    def goes_on(self, asked: WaitingRequest, now: float) -> bool:
         """Returns whether the request stops waiting for the first tiers and takes certain room in any tier."""
         return now - asked.first >= self.onward_seconds
 
@@ -132,6 +134,6 @@ class Patience:
     def onward_seconds(self) -> float:
         return min(self._rules.bind_wait_max, self._call_seconds * ONWARD)
 
-    def is_over(self, asked: Asked, now: float) -> bool:
+    def is_over(self, asked: WaitingRequest, now: float) -> bool:
         """Returns whether this call must be answered now, so that its caller can ask again in time."""
         return now - asked.since >= self._call_seconds * ANSWERED

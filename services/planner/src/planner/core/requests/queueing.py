@@ -10,7 +10,7 @@ from spillway.feasibility.cluster_view import WorkloadKey
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePlace:
     """The place of a request in the queue.
 
     about: its workload. No later request about it is decided before this one.
@@ -22,14 +22,14 @@ class Place:
     key: str = ""
 
 
-ANY = Place()
-FIRST = Place(PRIORITY_MAX + 1)
+ANY = QueuePlace()
+FIRST = QueuePlace(PRIORITY_MAX + 1)
 """The place of a request that sets a brake: it must not wait for other requests."""
 
 
 def place_of(
     state: PlannerState, request: ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | DisownRequest
-) -> Place:
+) -> QueuePlace:
     """Returns a request's place, by the applied policy's priority, or else by the priority of the declared workload."""
     if isinstance(request, ApplyRequest):
         try:
@@ -37,8 +37,8 @@ def place_of(
         except RequestError:  # The request is refused when it is decided.
             return ANY
         about = (declaration.namespace, declaration.name)
-        return Place(declaration.policy.priority, about, request.idempotency_key)
+        return QueuePlace(declaration.policy.priority, about, request.idempotency_key)
     about = (request.namespace or "default", request.name)
     known = state.workloads.get(about)
     priority = known.declared.policy.priority if known is not None else 0
-    return Place(priority, about, request.idempotency_key)
+    return QueuePlace(priority, about, request.idempotency_key)

@@ -9,7 +9,7 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.kinds import WHOLE
-from planner.core.requests.adopting import Running, declared_as_found, refuse_different, texts_of
+from planner.core.requests.adopting import RunningReplicas, declared_as_found, refuse_different, texts_of
 from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid
 from spillway.events import FOUND, AdoptionAsked, Event, WorkloadFound
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -25,7 +25,7 @@ FoundByCluster = dict[str, WorkloadFound]
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveryDecision:
     """Events to write in one transaction, and the answer once they are in the log."""
 
     events: tuple[Event, ...]
@@ -62,7 +62,7 @@ def recover(
     ends: Mapping[str, WorkloadFound],
     moment: Moment,
     events_max: int,
-) -> Recovered:
+) -> RecoveryDecision:
     """Declares what was found, until there are events_max. Without `confirmed` it only reports what it would do.
 
     It may be called repeatedly: a declared workload is not declared twice, and one that was taken over is not found
@@ -85,7 +85,7 @@ def recover(
                 state_now = RECOVERING
         said.append(_said(key, by_key[key], state_now, text))
     notes = tuple(f"{cluster}: {end.message}" for cluster, end in sorted(ends.items()) if end.message)
-    return Recovered(tuple(events), RecoverFleetReply(request.fleet_before, tuple(said), remaining, notes))
+    return RecoveryDecision(tuple(events), RecoverFleetReply(request.fleet_before, tuple(said), remaining, notes))
 
 
 def _considered(
@@ -102,7 +102,7 @@ def _considered(
     for cluster, one in sorted(found.items()):
         if one.state != FOUND:
             return REFUSED, f"{cluster}: {one.message}", ()
-    running = Running(
+    running = RunningReplicas(
         {cluster: one.replicas for cluster, one in found.items()},
         {cluster: one.uid for cluster, one in found.items()},
         request.fleet_before,

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from planner.core.knowledge.declared import answer_size
-from planner.core.knowledge.rules import Rules
+from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from spillway.api import PlacementReply, invalid
@@ -30,7 +30,7 @@ def digest_of(verb: str, *texts: str) -> str:
 
 
 def remembered_answer(
-    rules: Rules, known: Workload | None, key: str, digest: str, moment: Moment
+    rules: PlannerRules, known: Workload | None, key: str, digest: str, moment: Moment
 ) -> PlacementReply | None:
     """Returns the answer that this key got before, without its inputs; None for a new key.
 
@@ -49,7 +49,7 @@ def remembered_answer(
 
 
 def with_answer(
-    rules: Rules, declared: WorkloadDeclared, key: str, digest: str, reply: PlacementReply, moment: Moment
+    rules: PlannerRules, declared: WorkloadDeclared, key: str, digest: str, reply: PlacementReply, moment: Moment
 ) -> WorkloadDeclared:
     """Returns the declaration with this answer added, if the request has a key."""
     if key:
@@ -58,7 +58,7 @@ def with_answer(
     return without_old(rules, declared, moment)
 
 
-def without_old(rules: Rules, declared: WorkloadDeclared, moment: Moment) -> WorkloadDeclared:
+def without_old(rules: PlannerRules, declared: WorkloadDeclared, moment: Moment) -> WorkloadDeclared:
     """Returns the declaration without answers that are too old or exceed the limits on their number and bytes.
 
     Every writer of a declaration calls this. The oldest answers go first. The newest is always kept, since its caller
@@ -74,7 +74,7 @@ def without_old(rules: Rules, declared: WorkloadDeclared, moment: Moment) -> Wor
     return replace(declared, answered=tuple(fresh)) if len(fresh) != len(declared.answered) else declared
 
 
-def _known(answered: Iterable[Answered], rules: Rules, moment: Moment) -> Iterable[Answered]:
+def _known(answered: Iterable[Answered], rules: PlannerRules, moment: Moment) -> Iterable[Answered]:
     return (entry for entry in answered if moment.wall_ms - entry.at_ms < rules.key_kept * 1000)
 
 

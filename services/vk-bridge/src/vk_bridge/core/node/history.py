@@ -20,7 +20,7 @@ MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LoanTerms:
     """The fields of a loan that do not change after its beginning."""
 
     cluster: str
@@ -50,7 +50,7 @@ class _Loan:
     forced: set[str] = field(default_factory=set)
 
 
-class History:
+class LoanHistory:
     """The histories of one cluster's loans, kept by one bridge. Each step has the time at which it was first seen."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class History:
 
     def lent(
         self,
-        terms: Terms,
+        terms: LoanTerms,
         generation: Generation,
         offered: tuple[tuple[str, int], ...],
         pods: tuple[LentPod, ...],
@@ -126,7 +126,7 @@ class History:
             waiting=waiting,
         )
 
-    def returned(self, terms: Terms, generation: Generation, loan: Generation, at_ms: int) -> NodeReturned:
+    def returned(self, terms: LoanTerms, generation: Generation, loan: Generation, at_ms: int) -> NodeReturned:
         """Returns the NodeReturned of a loan. If this bridge did not see the loan, only its end is known."""
         known = self._loans.get(terms.node)
         found = known if known is not None and known.loan == loan else _Loan(loan)

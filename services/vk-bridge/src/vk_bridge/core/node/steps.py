@@ -19,7 +19,7 @@ from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, VirtualNode
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class WriteTarget:
     """The object that a write is for, as it was read."""
 
     uid: str
@@ -34,7 +34,7 @@ class Mark:
     pool: the pool of a loan that begins.
     """
 
-    node: At
+    node: WriteTarget
     state: str
     loan: Generation | None
     cause: str = ""
@@ -52,17 +52,17 @@ class CreateVirtual:
 class ShowVirtual:
     """Open the virtual node, or bring an open one up to date."""
 
-    virtual: At
+    virtual: WriteTarget
 
 
 @dataclass(frozen=True, slots=True)
 class CloseVirtual:
-    virtual: At
+    virtual: WriteTarget
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteVirtual:
-    virtual: At
+    virtual: WriteTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,5 +390,5 @@ def _pods_left(observation: Observation) -> bool:
     return any(pod.is_left for pod in observation.pool_pods)
 
 
-def _at(thing: OwnerNode | VirtualNode) -> At:
-    return At(thing.uid, thing.resource_version)
+def _at(thing: OwnerNode | VirtualNode) -> WriteTarget:
+    return WriteTarget(thing.uid, thing.resource_version)

@@ -12,7 +12,7 @@ HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class NodeUse:
     """The use of a node at an instant.
 
     own_pods, requested: the pods of its owner that are no daemons: their number and requests.
@@ -34,7 +34,7 @@ class _Hour:
 
     from_ms: int
     last_ms: int
-    last: Use
+    last: NodeUse
     pods_max: int = 0
     idle_ms: int = 0
     lent_ms: int = 0
@@ -44,7 +44,7 @@ class _Hour:
     used_sum: dict[str, int] = field(default_factory=dict)
 
 
-class Usage:
+class ClusterUsage:
     """The use of one cluster's nodes, in hours of Unix time. A time that this instance did not observe is not reported.
 
     quiet_ms_max: a node that was not seen for longer than this was not observed in between.
@@ -56,7 +56,7 @@ class Usage:
         self._over: list[tuple[str, _Hour]] = []
         self._last_pod_ms: dict[str, int] = {}
 
-    def see(self, name: str, use: Use, at_ms: int) -> None:
+    def see(self, name: str, use: NodeUse, at_ms: int) -> None:
         """Takes the use from now on. Call it at each change, and at least every quiet_ms_max."""
         self._end(name, at_ms)
         hour = self._hours.get(name)

@@ -27,7 +27,7 @@ REJECTED: Final = "Pod was rejected: "
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class AdmittedSizes:
     """The sizes of one real pod, by resource.
 
     counted: what the pool's scheduler counts for its pool pod. admitted: what the kubelet counts for the real pod.
@@ -41,17 +41,17 @@ class Sizes:
         return {name: more for name in self.admitted if (more := self.admitted[name] - self.counted.get(name, 0)) > 0}
 
 
-NOTHING: Final = Sizes({}, {})
+NOTHING: Final = AdmittedSizes({}, {})
 
 
-def sizes_held(real_pod: Manifest, pool_pod: Manifest | None) -> Sizes:
+def sizes_held(real_pod: Manifest, pool_pod: Manifest | None) -> AdmittedSizes:
     """Returns what the two pods hold now. A real pod that has ended holds nothing; the pool is soon told of its end."""
-    return NOTHING if _has_ended(real_pod) else Sizes(_held(pool_pod), _held(real_pod))
+    return NOTHING if _has_ended(real_pod) else AdmittedSizes(_held(pool_pod), _held(real_pod))
 
 
-def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> Sizes:
+def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> AdmittedSizes:
     """Returns what the two pods ask for, even if they have ended."""
-    return Sizes(_asked(pool_pod), _asked(real_pod))
+    return AdmittedSizes(_asked(pool_pod), _asked(real_pod))
 
 
 def is_refused_by_its_node(real_pod: Manifest) -> bool:
@@ -66,7 +66,9 @@ def is_refused_by_its_node(real_pod: Manifest) -> bool:
     return status.get("phase") == "Failed" and bool(status.get("reason")) and (says_so or not told_of_containers)
 
 
-def left_for_pool(free: Mapping[str, int], held: Iterable[Sizes], refused: Iterable[Sizes] = ()) -> dict[str, int]:
+def left_for_pool(
+    free: Mapping[str, int], held: Iterable[AdmittedSizes], refused: Iterable[AdmittedSizes] = ()
+) -> dict[str, int]:
     """Returns the amounts that a virtual node shows as allocatable, without sizes that the pool's scheduler cannot see.
 
     held: the sizes of each real pod of the pool.
@@ -77,7 +79,7 @@ def left_for_pool(free: Mapping[str, int], held: Iterable[Sizes], refused: Itera
     return {name: _left(name, amount, pods, kinds) for name, amount in free.items()}
 
 
-def _left(name: str, free: int, held: Iterable[Sizes], refused: Iterable[Sizes]) -> int:
+def _left(name: str, free: int, held: Iterable[AdmittedSizes], refused: Iterable[AdmittedSizes]) -> int:
     counted, largest = _sums(name, held)
     shown, room = free - (largest - counted), max(0, free - largest)
     for sizes in refused:
@@ -88,14 +90,14 @@ def _left(name: str, free: int, held: Iterable[Sizes], refused: Iterable[Sizes])
     return max(0, shown)
 
 
-def room_beside(free: Mapping[str, int], held: Iterable[Sizes]) -> dict[str, int]:
+def room_beside(free: Mapping[str, int], held: Iterable[AdmittedSizes]) -> dict[str, int]:
     """Returns the amounts that a kubelet has left beside the pool's real pods. free: the amounts that others leave
     free."""
     pods = tuple(held)
     return {name: max(0, amount - _sums(name, pods)[1]) for name, amount in free.items()}
 
 
-def _sums(name: str, held: Iterable[Sizes]) -> tuple[int, int]:
+def _sums(name: str, held: Iterable[AdmittedSizes]) -> tuple[int, int]:
     """Returns two sums: the sizes that the pool's scheduler counts, and the larger size of each pod."""
     pairs = [(sizes.counted.get(name, 0), sizes.admitted.get(name, 0)) for sizes in held]
     return sum(counted for counted, _ in pairs), sum(map(max, pairs))
@@ -115,7 +117,7 @@ class RefusedLately:
     last_at: the clock time of the newest refusal. forgotten_at: when the next of `sizes` no longer counts.
     """
 
-    sizes: tuple[Sizes, ...] = ()
+    sizes: tuple[AdmittedSizes, ...] = ()
     last_at: float | None = None
     forgotten_at: float | None = None
 
@@ -125,8 +127,8 @@ class Refusals:
 
     def __init__(self, kept_seconds: float) -> None:
         self._kept_seconds = kept_seconds
-        self._by_node: dict[str, dict[str, tuple[Sizes, float]]] = {}
-        self._kinds: dict[Kind, tuple[Sizes, float]] = {}
+        self._by_node: dict[str, dict[str, tuple[AdmittedSizes, float]]] = {}
+        self._kinds: dict[Kind, tuple[AdmittedSizes, float]] = {}
         """The sizes of enlarged pods by the size that the pool counts, and the time at which a node last refused such a
         pod."""
 
@@ -137,7 +139,7 @@ class Refusals:
         sizes, at = self._kinds.get(_kind(_asked(pool_pod)), (NOTHING, now - pause_seconds))
         return now - at < pause_seconds and any(more > room.get(name, 0) for name, more in sizes.admitted.items())
 
-    def see(self, node: str, refused: Mapping[str, Sizes], now: float) -> RefusedLately:
+    def see(self, node: str, refused: Mapping[str, AdmittedSizes], now: float) -> RefusedLately:
         """Returns the node's recent refusals. refused: refused pods that exist, by uid; they may remain for days.
 
         A pod that remains counts no longer than one that is gone.

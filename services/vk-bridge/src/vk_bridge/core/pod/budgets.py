@@ -42,17 +42,17 @@ class BudgetStatus(Struct, frozen=True, gc=False, rename="camel"):
     disruptions_allowed: int = 0
 
 
-class Budget(Struct, frozen=True, gc=False):
+class DisruptionBudget(Struct, frozen=True, gc=False):
     metadata: Meta
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 
 
-BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", Budget)
+BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", DisruptionBudget)
 _SELECTOR: Final[Any] = json.Decoder(LabelSelector | None)
 
 
-class Unreadable(Exception):
+class UnreadableSelector(Exception):
     """The selector is not valid in Kubernetes, or has more entries than LABELS_MAX or more values than VALUES_MAX."""
 
 
@@ -60,7 +60,7 @@ Requirements = tuple[Requirement, ...]
 
 
 def read_selector(text: bytes) -> Requirements | None:
-    """Returns the requirements of a selector; None if it selects no pod. Raises Unreadable.
+    """Returns the requirements of a selector; None if it selects no pod. Raises UnreadableSelector.
 
     The number of its entries is checked before any entry is read.
     """
@@ -70,14 +70,14 @@ def read_selector(text: bytes) -> Requirements | None:
             return None
         entries = len(selector.match_labels) + len(selector.match_expressions)
         if entries > LABELS_MAX or sum(len(one.values) for one in selector.match_expressions) > VALUES_MAX:
-            raise Unreadable
+            raise UnreadableSelector
         return selector_of(selector, "selector").requirements
     except (DecodeError, UnicodeDecodeError, RecursionError, RequestError) as error:
-        raise Unreadable from error
+        raise UnreadableSelector from error
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownBudget:
     """One budget. read: its requirements, once is_read; None for a selector that selects nothing."""
 
     name: str
@@ -88,21 +88,21 @@ class _Known:
     read: Requirements | None = None
 
     def requirements(self) -> Requirements | None:
-        """Reads the selector at the first call. Raises Unreadable."""
+        """Reads the selector at the first call. Raises UnreadableSelector."""
         if not self.is_read:
             self.is_read = True
             try:
                 self.read = read_selector(self.text)
                 self.is_readable = True
-            except Unreadable:
+            except UnreadableSelector:
                 pass
         if not self.is_readable:
-            raise Unreadable
+            raise UnreadableSelector
         return self.read
 
 
 @dataclass(frozen=True, slots=True)
-class _Sorted:
+class _SortedBudgets:
     """The budgets of a namespace. number: changes with their selectors. readable: by name, with their requirements.
 
     about_any: the names of those that may select any pod.
@@ -113,10 +113,10 @@ class _Sorted:
     about_any: frozenset[str]
 
 
-class _Namespace:
+class _NamespaceBudgets:
     def __init__(self) -> None:
-        self.budgets: dict[str, _Known] = {}
-        self.sorted: _Sorted | None = None
+        self.budgets: dict[str, _KnownBudget] = {}
+        self.sorted: _SortedBudgets | None = None
         """None if a selector has changed since."""
         self.strictest: Amounts | None = None
         """The budget that allows the fewest disruptions, of those that may select any pod.
@@ -125,38 +125,38 @@ class _Namespace:
         """
 
 
-class Budgets:
+class DisruptionBudgets:
     """The disruption budgets of one pool, as its watch tells them."""
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, _Namespace] = {}
+        self._namespaces: dict[str, _NamespaceBudgets] = {}
         self._about: dict[tuple[int, frozenset[tuple[str, str]]], tuple[str, ...]] = {}
         self._number = 0
 
-    def listed(self, budgets: Iterable[Budget]) -> None:
+    def listed(self, budgets: Iterable[DisruptionBudget]) -> None:
         """Replaces all budgets. An unchanged selector is not read again."""
         before, self._namespaces = self._namespaces, {}
         for budget in budgets:
             namespace, name = budget.metadata.namespace, budget.metadata.name
             known = before[namespace].budgets.get(name) if namespace in before else None
             if known is not None:
-                self._namespaces.setdefault(namespace, _Namespace()).budgets[name] = known
+                self._namespaces.setdefault(namespace, _NamespaceBudgets()).budgets[name] = known
             self.upserted(budget)
 
-    def upserted(self, budget: Budget) -> None:
+    def upserted(self, budget: DisruptionBudget) -> None:
         name, text = budget.metadata.name, bytes(budget.spec.selector)
         allowed = min(max(0, budget.status.disruptions_allowed), ALLOWED_MAX)
-        namespace = self._namespaces.setdefault(budget.metadata.namespace, _Namespace())
+        namespace = self._namespaces.setdefault(budget.metadata.namespace, _NamespaceBudgets())
         known = namespace.budgets.get(name)
         if known is None or known.text != text:
-            namespace.budgets[name] = _Known(name, text, allowed)
+            namespace.budgets[name] = _KnownBudget(name, text, allowed)
             namespace.sorted = namespace.strictest = None
         elif known.allowed != allowed:
             known.allowed = allowed
             if namespace.sorted is not None and name in namespace.sorted.about_any:
                 namespace.strictest = None
 
-    def removed(self, budget: Budget) -> None:
+    def removed(self, budget: DisruptionBudget) -> None:
         namespace = self._namespaces.get(budget.metadata.namespace)
         if namespace is None or namespace.budgets.pop(budget.metadata.name, None) is None:
             return
@@ -186,7 +186,7 @@ class Budgets:
         own = ((f"{where}/{name}", namespace.budgets[name].allowed) for name in names)
         return tuple(sorted((*own, *namespace.strictest)))
 
-    def _names(self, budgets: _Sorted, labels: dict[str, str]) -> tuple[str, ...]:
+    def _names(self, budgets: _SortedBudgets, labels: dict[str, str]) -> tuple[str, ...]:
         """Returns the names of the readable budgets that select pods with these labels."""
         if not budgets.readable:
             return ()
@@ -201,7 +201,7 @@ class Budgets:
         return names
 
 
-def _sorted(budgets: Iterable[_Known], number: int) -> _Sorted:
+def _sorted(budgets: Iterable[_KnownBudget], number: int) -> _SortedBudgets:
     """Reads the selectors of a namespace, shortest first, until a bound is reached."""
     bytes_left, entries_left, values_left = SELECTORS_BYTES_MAX, LABELS_MAX, VALUES_MAX
     every = list(budgets)
@@ -213,7 +213,7 @@ def _sorted(budgets: Iterable[_Known], number: int) -> _Sorted:
             break
         try:
             requirements = known.requirements()
-        except Unreadable:
+        except UnreadableSelector:
             continue
         if requirements is None:
             none.add(known.name)
@@ -223,10 +223,10 @@ def _sorted(budgets: Iterable[_Known], number: int) -> _Sorted:
             entries_left, values_left = entries_left - len(requirements), values_left - values
             readable[known.name] = requirements
     about_any = frozenset(known.name for known in every if known.name not in readable and known.name not in none)
-    return _Sorted(number, tuple(sorted(readable.items())), about_any)
+    return _SortedBudgets(number, tuple(sorted(readable.items())), about_any)
 
 
-def _matching(budgets: _Sorted, labels: dict[str, str]) -> Iterator[str]:
+def _matching(budgets: _SortedBudgets, labels: dict[str, str]) -> Iterator[str]:
     for name, requirements in budgets.readable:
         if matches_labels(requirements, labels):
             yield name

@@ -57,7 +57,7 @@ class PoolSide:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Reference:
+class ConfigReference:
     """A ConfigMap or Secret of the pool that a pod needs. optional: the pod can start without it."""
 
     kind: str
@@ -76,34 +76,36 @@ class CopyPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedPod:
     """A converted pod. pod: the manifest for the owner. references: the objects to copy before it is created."""
 
     pod: dict[str, Any]
-    references: tuple[Reference, ...]
+    references: tuple[ConfigReference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ConversionRefused:
     """The reasons why a pod or an object cannot be on a lent node; each names the field or the object."""
 
     reasons: tuple[str, ...]
 
 
-def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
+def convert(pod: Manifest, node: str, side: PoolSide) -> ConvertedPod | ConversionRefused:
     """Returns the pod that runs on `node` for this pool pod, or the reasons against it.
 
     The result meets Pod Security baseline. The owner's namespace enforces that if the owner's API server checks it.
     """
     reasons = tuple(dict.fromkeys(reasons_against(pod["spec"])))
     if reasons:
-        return Refused(reasons)
+        return ConversionRefused(reasons)
     translation = _Translation(pod, side)
     spec = translation.spec(node)
     if translation.no_names:
-        return Refused(tuple(translation.no_names))
+        return ConversionRefused(tuple(translation.no_names))
     if len(translation.references) > REFERENCES_MAX:
-        return Refused((f"{len(translation.references)} ConfigMaps and Secrets: at most {REFERENCES_MAX} are copied",))
+        return ConversionRefused(
+            (f"{len(translation.references)} ConfigMaps and Secrets: at most {REFERENCES_MAX} are copied",)
+        )
     metadata = pod["metadata"]
     annotations = {
         **carried_annotations(pod, side.carried),
@@ -114,7 +116,9 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
     }
     total = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if total > ANNOTATIONS_BYTES_MAX:
-        return Refused((f"annotations: {total} bytes {WITH_DOWNWARD}; at most {ANNOTATIONS_BYTES_MAX} are possible",))
+        return ConversionRefused(
+            (f"annotations: {total} bytes {WITH_DOWNWARD}; at most {ANNOTATIONS_BYTES_MAX} are possible",)
+        )
     namespace, name = real_place(pod, side.pool_id)
     made = {
         "apiVersion": "v1",
@@ -128,7 +132,7 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         "spec": spec,
     }
     beyond = tuple(violation_text(one) for one in violations(made, BASELINE))
-    return Refused(beyond) if beyond else Converted(made, tuple(sorted(translation.references.values())))
+    return ConversionRefused(beyond) if beyond else ConvertedPod(made, tuple(sorted(translation.references.values())))
 
 
 def host_name(pod_name: str) -> str:
@@ -146,17 +150,19 @@ def real_place(pool_pod: Manifest, pool_id: str) -> tuple[str, str]:
     return owner_namespace(metadata["namespace"]), owner_name(pool_id, metadata["name"], metadata["uid"])
 
 
-def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refused:
+def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | ConversionRefused:
     """Returns the owner's copy of a pool's ConfigMap or Secret. A token for the pool's API is never copied."""
     metadata = found["metadata"]
     if kind == SECRET and found.get("type") == "kubernetes.io/service-account-token":
-        return Refused((f"Secret {metadata['name']}: it has a token for the pool's API, which is not copied",))
+        return ConversionRefused(
+            (f"Secret {metadata['name']}: it has a token for the pool's API, which is not copied",)
+        )
     return {
         "apiVersion": "v1",
         "kind": kind,
         "metadata": {
             "namespace": owner_namespace(metadata["namespace"]),
-            "name": copy_name(Reference(kind, metadata["namespace"], metadata["name"], False), side.pool_id),
+            "name": copy_name(ConfigReference(kind, metadata["namespace"], metadata["name"], False), side.pool_id),
             "labels": {POOL: side.pool_id},
             "annotations": {COPY_VERSION: copy_version(found), COPY_BYTES: str(content_bytes(found))},
         },
@@ -187,19 +193,21 @@ def copies_of(pool_id: str, annotations: Mapping[str, str]) -> frozenset[CopyPla
     """
     namespace = annotations.get(POOL_POD, "").partition("/")[0]
     named = (text.partition("/") for text in annotations.get(COPIES, "").split())
-    references = (Reference(kind, namespace, name, True) for kind, _, name in named if kind in (CONFIG_MAP, SECRET))
+    references = (
+        ConfigReference(kind, namespace, name, True) for kind, _, name in named if kind in (CONFIG_MAP, SECRET)
+    )
     return frozenset(place_of(reference, pool_id) for reference in references)
 
 
-def place_of(reference: Reference, pool_id: str) -> CopyPlace:
+def place_of(reference: ConfigReference, pool_id: str) -> CopyPlace:
     return CopyPlace(reference.kind, owner_namespace(reference.namespace), copy_name(reference, pool_id))
 
 
-def copy_name(reference: Reference, pool_id: str) -> str:
+def copy_name(reference: ConfigReference, pool_id: str) -> str:
     return owner_name(pool_id, reference.name, reference.namespace, reference.kind, reference.name)
 
 
-def _copies_annotation(references: Iterable[Reference]) -> dict[str, str]:
+def _copies_annotation(references: Iterable[ConfigReference]) -> dict[str, str]:
     named = sorted(f"{reference.kind}/{reference.name}" for reference in references)
     return {COPIES: " ".join(named)} if named else {}
 
@@ -220,7 +228,7 @@ class _Translation:
         self._namespace: str = pod["metadata"]["namespace"]
         self._host_name = host_name(pod["metadata"]["name"])
         self._side = side
-        self.references: dict[tuple[str, str], Reference] = {}
+        self.references: dict[tuple[str, str], ConfigReference] = {}
         self.fields: dict[str, None] = {}
         self.no_names: dict[str, None] = {}
         self._dropped = {volume["name"] for volume in self._spec.get("volumes") or () if is_api_access(volume)}
@@ -329,6 +337,6 @@ class _Translation:
             self.no_names[f"{kind} {str(name)[:NAME_CHARACTERS_SHOWN]!r}: no object can have this name"] = None
             return ""
         known = self.references.get((kind, name))
-        needed = Reference(kind, self._namespace, name, optional and (known is None or known.optional))
+        needed = ConfigReference(kind, self._namespace, name, optional and (known is None or known.optional))
         self.references[kind, name] = needed
         return copy_name(needed, self._side.pool_id)

@@ -21,7 +21,7 @@ DRAWN: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class CollectionBounds:
     """The bounds of one request. least: fewer pods are deleted one by one. most: the most pods of one request."""
 
     least: int
@@ -29,7 +29,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedPod:
     """A pod as it was in a list. ended: such a pod is left alone. recurs: another pod may get the same name one day."""
 
     namespace: str
@@ -47,7 +47,7 @@ class DeleteCollection:
 
 
 def of_owner(
-    steps: Iterable[DeleteReal], namespaces: Mapping[str, str], sizes: Sizes, *, leaving: bool
+    steps: Iterable[DeleteReal], namespaces: Mapping[str, str], sizes: CollectionBounds, *, leaving: bool
 ) -> Iterator[DeleteCollection]:
     """Yields requests for real pods, which are selected by their pool pods' uids.
 
@@ -68,7 +68,7 @@ def of_owner(
 
 
 def of_pool(
-    steps: Iterable[PoolDeletion], listed: Mapping[str, Listed], sizes: Sizes, *, leaving: bool
+    steps: Iterable[PoolDeletion], listed: Mapping[str, ListedPod], sizes: CollectionBounds, *, leaving: bool
 ) -> Iterator[DeleteCollection]:
     """Yields requests for pool pods, if the steps cover all listed pods of a namespace that have not ended.
 
@@ -91,8 +91,8 @@ def grace_of(step: PoolDeletion) -> int:
     return step.grace_seconds if isinstance(step, DeletePool) else 0
 
 
-def listed_pod(pod: Manifest) -> Listed:
-    return Listed(pod["metadata"]["namespace"], has_ended(pod), recurs=not _is_drawn(pod))
+def listed_pod(pod: Manifest) -> ListedPod:
+    return ListedPod(pod["metadata"]["namespace"], has_ended(pod), recurs=not _is_drawn(pod))
 
 
 def _is_drawn(pod: Manifest) -> bool:

@@ -18,7 +18,7 @@ KINDS: Final = ("containers", "initContainers")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class MutableFields:
     """The fields of a pod that Kubernetes lets people change.
 
     images: by container name.
@@ -34,12 +34,12 @@ class Given:
     sizes: str = ""
 
 
-def given(pool_pod: Manifest, prefixes: Sequence[str]) -> Given:
+def given(pool_pod: Manifest, prefixes: Sequence[str]) -> MutableFields:
     """Returns these fields of a pool pod. prefixes: the prefixes of labels and annotations that are carried over."""
     spec = pool_pod["spec"]
     images = {one["name"]: one.get("image", "") for kind in KINDS for one in spec.get(kind) or ()}
     labels, annotations = carried_labels(pool_pod, prefixes), carried_annotations(pool_pod, prefixes)
-    return Given(images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations), _sizes(spec))
+    return MutableFields(images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations), _sizes(spec))
 
 
 def given_text(pool_pod: Manifest, prefixes: Sequence[str]) -> str:
@@ -81,7 +81,7 @@ def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]
     return {"metadata": metadata, **({"spec": spec} if spec else {})}
 
 
-def _text(one: Given) -> str:
+def _text(one: MutableFields) -> str:
     return msgspec.json.encode(one).decode()
 
 
@@ -91,10 +91,10 @@ def _sizes(spec: Manifest) -> str:
     return digest(*(msgspec.json.encode(asked[name] or {}, order="deterministic").decode() for name in sorted(asked)))
 
 
-def _read(real_pod: Manifest) -> Given | None:
+def _read(real_pod: Manifest) -> MutableFields | None:
     """Returns what the real pod was last given; None if it cannot be read, as anybody in the owner may write there."""
     try:
-        return msgspec.json.decode((real_pod["metadata"].get("annotations") or {}).get(GIVEN, ""), type=Given)
+        return msgspec.json.decode((real_pod["metadata"].get("annotations") or {}).get(GIVEN, ""), type=MutableFields)
     except msgspec.DecodeError:
         return None
 

@@ -17,7 +17,7 @@ WHOLE_PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateNode:
     """A node of the owner.
 
     allocatable: amounts in the units of Shape's requests.
@@ -40,7 +40,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeVerdict:
     """The decision on one node. rule: its class, empty without one.
 
     why: why it is not lent, for people; empty: it is.
@@ -61,36 +61,36 @@ class _Class:
     rule: LendingRule
     nodes: int = 0
     away: int = 0
-    idle: list[Candidate] = field(default_factory=list)
+    idle: list[CandidateNode] = field(default_factory=list)
 
 
 def verdicts(
-    candidates: Iterable[Candidate], declared: LendingDeclared | None, needs: Sequence[Shape | None]
-) -> dict[str, Verdict]:
+    candidates: Iterable[CandidateNode], declared: LendingDeclared | None, needs: Sequence[Shape | None]
+) -> dict[str, NodeVerdict]:
     """Returns for each node by name whether it should be, or stay, lent to the pool.
 
     needs: the shapes of waiting pods and of the replicas in CapacityNeeded. None in it is an unknown shape, for which
         any node might be of use. A verdict does not end a loan: only a recall does.
     """
-    found: dict[str, Verdict] = {}
+    found: dict[str, NodeVerdict] = {}
     for _ in deciding(candidates, declared, needs, 1, found):
         pass
     return found
 
 
 def deciding(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[CandidateNode],
     declared: LendingDeclared | None,
     needs: Sequence[Shape | None],
     slice_nodes: int,
-    found: dict[str, Verdict],
+    found: dict[str, NodeVerdict],
 ) -> Iterator[None]:
     """Does the same as `verdicts`, into `found`, which is complete at the end.
 
     It yields after every slice_nodes nodes, so that other work of the process can go on.
     """
     if declared is None or declared.withdrawing:
-        found.update((node.name, Verdict("", "no lending is declared")) for node in candidates)
+        found.update((node.name, NodeVerdict("", "no lending is declared")) for node in candidates)
         return
     needs = tuple(dict.fromkeys(needs))
     classes = {rule.name: _Class(rule) for rule in declared.rules}
@@ -99,16 +99,16 @@ def deciding(
             yield
         rule = rule_of(node.labels, declared.rules)
         if rule is None:
-            found[node.name] = Verdict("", "no rule is about it")
+            found[node.name] = NodeVerdict("", "no rule is about it")
             continue
         kind = classes[rule.name]
         kind.nodes += 1
         why = _why_not(node, rule, declared, needs)
         if node.state != OWNED:
             kind.away += 1
-            found[node.name] = Verdict(rule.name, why)
+            found[node.name] = NodeVerdict(rule.name, why)
         elif why:
-            found[node.name] = Verdict(rule.name, why)
+            found[node.name] = NodeVerdict(rule.name, why)
         else:
             kind.idle.append(node)
     for kind in classes.values():
@@ -120,7 +120,7 @@ def rule_of(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingR
     return next((rule for rule in rules if matches_labels(rule.nodes, labels)), None)
 
 
-def could_use(need: Shape | None, node: Candidate) -> bool:
+def could_use(need: Shape | None, node: CandidateNode) -> bool:
     """Returns whether a pod of this shape might run on the node if it were empty; False only if it certainly cannot.
 
     Only the node's own properties count, not what runs there or elsewhere. A wrong True only keeps a node from being
@@ -141,7 +141,7 @@ def could_use(need: Shape | None, node: Candidate) -> bool:
     return untolerated(lasting, need.tolerations) is None
 
 
-def _why_not(node: Candidate, rule: LendingRule, declared: LendingDeclared, needs: Sequence[Shape | None]) -> str:
+def _why_not(node: CandidateNode, rule: LendingRule, declared: LendingDeclared, needs: Sequence[Shape | None]) -> str:
     if node.foreign:
         return "another fleet has marked it"
     if node.labels.get(LEND) == NEVER:
@@ -163,7 +163,7 @@ def _why_not(node: Candidate, rule: LendingRule, declared: LendingDeclared, need
     return ""
 
 
-def _shared(kind: _Class) -> Iterable[tuple[str, Verdict]]:
+def _shared(kind: _Class) -> Iterable[tuple[str, NodeVerdict]]:
     """Yields the verdicts on the idle nodes of a class.
 
     The longest idle come first, then the order of names decides.
@@ -177,4 +177,4 @@ def _shared(kind: _Class) -> Iterable[tuple[str, Verdict]]:
             why = f"the share of {kind.rule.share_percent} % is lent"
         elif place >= above_reserve:
             why = f"kept as one of {kind.rule.reserve_nodes} in reserve"
-        yield node.name, Verdict(kind.rule.name, why)
+        yield node.name, NodeVerdict(kind.rule.name, why)

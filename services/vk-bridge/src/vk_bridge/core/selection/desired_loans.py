@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from spillway.events_lending import CAUSE_ASKED, LendingRule
 from spillway.lending_marks import CHECKING, LENT
 from spillway.model import Generation
-from vk_bridge.core.log_state import LogState
+from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.loan import OWNED, Manifest, Observation
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.steps import DesiredLoan
 from vk_bridge.core.node.virtual_node import VirtualNodeSpec
 from vk_bridge.core.pod.parsing import GRACE_SECONDS
-from vk_bridge.core.selection.candidates import Verdict, deciding, rule_of
+from vk_bridge.core.selection.candidates import NodeVerdict, deciding, rule_of
 from vk_bridge.core.selection.owner_cache import OwnerCache
 
 IDLE = "idle"
@@ -21,7 +21,7 @@ NO_RULE = LendingRule("", (), IDLE, 0, 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class KubeletAddress:
     """The address that virtual nodes show. port_by_pool: the port of the kubelet API; pools without one have none."""
 
     host: str
@@ -35,9 +35,9 @@ class DesiredLoans:
         self,
         cluster: str,
         fleet: str,
-        state: LogState,
+        state: LendingLogState,
         mirror: OwnerCache,
-        address: Address,
+        address: KubeletAddress,
         wall_ms: Callable[[], int],
     ) -> None:
         self._cluster = cluster
@@ -46,7 +46,7 @@ class DesiredLoans:
         self._mirror = mirror
         self._address = address
         self._wall_ms = wall_ms
-        self._verdicts: dict[str, tuple[Verdict, str]] = {}
+        self._verdicts: dict[str, tuple[NodeVerdict, str]] = {}
         """Each verdict with the register's state at that time.
 
         A verdict on a lent node is not valid once it is back.
@@ -61,7 +61,7 @@ class DesiredLoans:
         """
         mirror, lends = self._mirror, self._state.lends(self._cluster)
         candidates = [mirror.candidate(name, self._returned_seconds(name)) for name in mirror.nodes]
-        found: dict[str, Verdict] = {}
+        found: dict[str, NodeVerdict] = {}
         yield from ("" for _ in deciding(candidates, lends, self._state.needs(self._cluster), slice_nodes, found))
         self._verdicts = {one.name: (found[one.name], one.state) for one in candidates}
         yield from (

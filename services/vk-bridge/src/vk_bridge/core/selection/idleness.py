@@ -24,7 +24,7 @@ class SeenPod(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Node:
+class _NodeIdleness:
     """The state of one node. busy_until: a pod was there, or may have been, until then.
 
     pods: uids of pods there now.
@@ -42,7 +42,7 @@ class Idleness:
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _NodeIdleness] = {}
         self._pods: dict[str, SeenPod] = {}
         self._pods_without_node: dict[str, set[str]] = {}
         self._watermark = 0.0
@@ -63,7 +63,7 @@ class Idleness:
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
             pods = known.pods if known is not None else self._pods_without_node.pop(name, set())
-            self._nodes[name] = _Node(uid, now, pods)
+            self._nodes[name] = _NodeIdleness(uid, now, pods)
 
     def node_gone(self, name: str) -> None:
         known = self._nodes.pop(name, None)

@@ -13,11 +13,11 @@ from spillway.lending_marks import LENT_CLUSTER, POOL_UID, virtual_node_name
 from spillway.model import Taint
 from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode
 from vk_bridge.core.node.marks import read_owner_node
-from vk_bridge.core.node.usage import Use
+from vk_bridge.core.node.usage import NodeUse
 from vk_bridge.core.node.virtual_node import offered
 from vk_bridge.core.pod.conversion import CopyPlace, copies_of
 from vk_bridge.core.pod.parsing import has_ended, is_daemon, occupies, pool_of
-from vk_bridge.core.selection.candidates import Candidate
+from vk_bridge.core.selection.candidates import CandidateNode
 from vk_bridge.core.selection.idleness import Idleness, SeenPod
 
 
@@ -199,9 +199,9 @@ class OwnerCache:
         """Returns whether the node has real pods of any pool."""
         return any(pod.pool for pod in self.pods_on(node))
 
-    def candidate(self, name: str, returned_seconds: float | None) -> Candidate:
+    def candidate(self, name: str, returned_seconds: float | None) -> CandidateNode:
         known = self.nodes[name]
-        return Candidate(
+        return CandidateNode(
             name=name,
             labels=known.labels,
             taints=known.taints,
@@ -214,14 +214,14 @@ class OwnerCache:
             foreign=known.register.foreign,
         )
 
-    def use(self, name: str, rule: str) -> Use:
+    def use(self, name: str, rule: str) -> NodeUse:
         """Returns what the node's resources are used for now."""
         known, own = self.nodes[name], [pod for pod in self.pods_on(name) if pod.own]
         requested: dict[str, int] = {}
         for pod in own:
             for resource, amount in pod.requests.items():
                 requested[resource] = requested.get(resource, 0) + amount
-        return Use(rule, known.allocatable, requested, len(own), lent=known.register.state != OWNED)
+        return NodeUse(rule, known.allocatable, requested, len(own), lent=known.register.state != OWNED)
 
     def _forget(self, uid: str) -> None:
         known = self._pods.by_uid.pop(uid, None)
