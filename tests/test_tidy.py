@@ -70,6 +70,29 @@ def test_no_two_classes_share_a_name() -> None:
     assert {name: paths for name, paths in classes_by_name().items() if len(paths) > 1} == {}
 
 
+FRAGMENTS = re.compile(
+    r"(What|Whether|Where|Who|Whose|How|When|Of|As|Until|While|For|By|In|On|So|To|At|That|Those|These|Such|With|Without"
+    r"|Nothing|Nobody|None|Empty|Only|Also|Its|They|Which|If|But|And|Than|From|Not|Nor|Since|Behind|Beside|Before"
+    r"|After|Once|Under|Over|Among)\b"
+)
+"""Words with which a docstring begins that is no sentence: a reader has to guess its subject and its verb."""
+
+
+def fragments_in(text: str) -> list[str]:
+    """Returns the first lines of docstrings of modules, classes and functions that begin with such a word."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    return [one.splitlines()[0] for one in found if one and FRAGMENTS.match(one)]
+
+
+def test_docstrings_begin_with_a_sentence() -> None:
+    """The first words say what a thing is or does."""
+    assert fragments_in('"""Whether it is on."""') == ["Whether it is on."]
+    assert fragments_in('"""Returns whether it is on."""') == []
+    found = {str(path.relative_to(ROOT)): fragments_in(path.read_text()) for path in sources()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_no_test_builds_the_member_binary_unasked() -> None:
     """Where it is not built the fixture kube_binary skips the test: a build lasts longer than a test may."""
     builds = re.compile(r"\bensure_kube_binary\b")

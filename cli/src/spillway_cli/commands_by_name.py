@@ -159,7 +159,7 @@ COMMANDS: Final[Mapping[str, CommandEntry | CommandGroup]] = {
         {
             "recover": CommandEntry(
                 "fleet_commands",
-                "After the log was lost: take over, as it runs, everything that bears the former fleet's label.",
+                "Take over everything that bears the former fleet's label, as it runs, after the log was lost.",
             ),
         },
     ),

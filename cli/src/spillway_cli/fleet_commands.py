@@ -33,7 +33,7 @@ def recover(
     ] = 600.0,
     output: Output = Format.table,
 ) -> None:
-    """After the log was lost: take over, as it runs, everything that bears the former fleet's label.
+    """Take over everything that bears the former fleet's label, as it runs, after the log was lost.
 
     Join the clusters first. Nothing is deleted, scaled or restarted. It can be run again at any time.
     """

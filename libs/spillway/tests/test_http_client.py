@@ -20,9 +20,9 @@ from spillway.http_client import (
     LOG_ANSWERS,
     USES,
     AnswerBounds,
-    OtherShape,
+    ChangedHttpLibrary,
     ServerMisbehaved,
-    _Connection,
+    _BoundedConnection,
     check_shape,
     open_session,
 )
@@ -194,7 +194,9 @@ async def test_a_server_that_talks_before_it_is_asked_is_cut_off(served: Served)
 
     url, loop = URL(await served(talk)), asyncio.get_running_loop()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        _, connection = await loop.create_connection(lambda: _Connection(loop, ANSWERS), "127.0.0.1", url.port or 0)
+        _, connection = await loop.create_connection(
+            lambda: _BoundedConnection(loop, ANSWERS), "127.0.0.1", url.port or 0
+        )
         await closed.wait()
         with pytest.raises(ServerMisbehaved, match="bytes that no request asked for"):
             await connection.read()
@@ -428,5 +430,5 @@ async def test_no_session_is_opened_where_answers_would_have_no_bound(
         monkeypatch.delattr(owner, function)
     else:
         monkeypatch.setattr(owner, function, lambda *_, **__: None)
-    with pytest.raises(OtherShape, match=rf"aiohttp {aiohttp.__version__}.*{function} does not use {name}"):
+    with pytest.raises(ChangedHttpLibrary, match=rf"aiohttp {aiohttp.__version__}.*{function} does not use {name}"):
         open_session(1, aiohttp.ClientTimeout())

@@ -49,7 +49,7 @@ def begin() -> World:
     return made
 
 
-def decide(made: World, manifest: dict[str, Any]) -> declaring.Decision:
+def decide(made: World, manifest: dict[str, Any]) -> declaring.PolicyDecision:
     request = DeclarePolicyRequest(json.dumps(manifest))
     return declaring.declare(made.state, request, made._generation(), made.now_ms, lambda _: ())
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests.answers import explain
-from hpa.core.requests.declaring import Decision
+from hpa.core.requests.declaring import PolicyDecision
 from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
 from spillway.addresses import WORKLOADS, Tombstone, address_of, pods_address, workload_address
@@ -226,7 +226,7 @@ class World:
         return Generation(self.epoch, self._sequence)
 
 
-def applied(state: HpaState, decision: Decision) -> tuple[list[Any], PolicyReply]:
+def applied(state: HpaState, decision: PolicyDecision) -> tuple[list[Any], PolicyReply]:
     """The events and the answer of a request, once it is applied as hpa applies it."""
     if decision.draft is not None:
         decision.draft.apply_to(state)

@@ -1,4 +1,4 @@
-"""In-memory access to a simulated cluster: the Kubernetes REST API, with the faults that are set."""
+"""Access in memory to a simulated cluster: the Kubernetes REST API, with the faults that are set."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping

@@ -26,7 +26,7 @@ class OutcomeUnknown(Exception):
 
 
 class TooManyDeadLetters(Exception):
-    """So many records of our own services cannot be read that our own code must be at fault. The process stops."""
+    """Too many records of our own services cannot be read. Our own code must be at fault, so the process stops."""
 
 
 class NoLog(Exception):

@@ -38,7 +38,7 @@ class ServerMisbehaved(aiohttp.ClientError):
     closed."""
 
 
-class OtherShape(OperatorError):
+class ChangedHttpLibrary(OperatorError):
     """The installed aiohttp would not call the code that bounds the answers of a server."""
 
 
@@ -76,9 +76,10 @@ def open_session(
     headers: Mapping[str, str] | None = None,
     bounds: AnswerBounds = ANSWERS,
 ) -> aiohttp.ClientSession:
-    """Opens a session with at most so many connections. It keeps no cookies, decompresses nothing and uses no proxy.
+    """Opens a session with at most so many connections. It keeps no cookies, and decompresses nothing.
 
-    The caller must forbid redirects of requests with a token, and must bound the answer's body. Raises OtherShape.
+    It reads no proxy from the environment. The caller must forbid redirects of requests with a token, and must bound
+    the answer's body. Raises ChangedHttpLibrary.
     """
     check_shape()
     return aiohttp.ClientSession(
@@ -107,7 +108,7 @@ def describe(error: BaseException) -> str:
 
 
 def check_shape() -> None:
-    """Raises OtherShape if the installed aiohttp does not call the code that this module replaces."""
+    """Raises ChangedHttpLibrary if the installed aiohttp does not call the code that this module replaces."""
     unread = [
         f"{owner.__name__}.{function} does not use {name}"
         for owner, function, name in USES
@@ -115,7 +116,9 @@ def check_shape() -> None:
     ]
     if unread:
         about = f"aiohttp {aiohttp.__version__} is of another shape: {', '.join(unread)}"
-        raise OtherShape(f"{about}: answers of servers would have no bound: expected the version that is pinned")
+        raise ChangedHttpLibrary(
+            f"{about}: answers of servers would have no bound: expected the version that is pinned"
+        )
 
 
 def _is_used(owner: type, function: str, name: str) -> bool:
@@ -124,14 +127,14 @@ def _is_used(owner: type, function: str, name: str) -> bool:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """aiohttp's connector, but _Connection reads its connections.
+    """aiohttp's connector, but _BoundedConnection reads its connections.
 
     It needs from aiohttp that a connector makes the protocol of a new connection by calling its `_factory`.
     """
 
     def __init__(self, connections: int, tls: ssl.SSLContext | bool, bounds: AnswerBounds) -> None:
         super().__init__(limit=connections, ssl=tls)
-        self._factory = functools.partial(_Connection, loop=self._loop, bounds=bounds)  # type: ignore[assignment]
+        self._factory = functools.partial(_BoundedConnection, loop=self._loop, bounds=bounds)  # type: ignore[assignment]
 
 
 @dataclass(slots=True)
@@ -153,7 +156,7 @@ class _Exchange:
             self.body.set_exception(error)
 
 
-class _Connection(ResponseHandler):
+class _BoundedConnection(ResponseHandler):
     """Reads one connection. Aborts it when the server sends data without a request, or too much beside a body.
 
     It relies on three calls of aiohttp: `set_response_params` when a request begins, `data_received` with all received

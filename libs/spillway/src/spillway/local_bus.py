@@ -390,16 +390,14 @@ class _Assignments:
 
 class _LocalFeed:
     def __init__(self, bus: LocalBus, topics: tuple[Topic, ...], positions: dict[tuple[str, int], int]) -> None:
-        settings = bus.broker.settings
+        bounds = bus.broker.settings
         self.changed = asyncio.Event()
         self._bus = bus
         self._topics = topics
         self._positions = positions
         self._places = list(positions)
         self._read_all_of = -1
-        self._reading = LetterReading(
-            bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters
-        )
+        self._reading = LetterReading(bus.fleet, bus.source, bounds.dead_letters_per_minute_max, bounds.open_letters)
         bus.broker.watch(self.changed, topics)
 
     def __aiter__(self) -> AsyncIterator[RecordBatch]:

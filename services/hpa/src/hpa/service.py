@@ -32,7 +32,7 @@ from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, Written
 from spillway.running.standby import Standby, StandbyRole, WriterTurn
 
-Decide = Callable[[HpaState, Generation, int], declaring.Decision]
+Decide = Callable[[HpaState, Generation, int], declaring.PolicyDecision]
 """Decides a request from (state, generation, wall clock). Does not change the state. Raises RequestError."""
 log = structlog.get_logger()
 
@@ -272,7 +272,7 @@ class Hpa:
             planned = declaring.declare(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
             return replace(planned.reply, stale=not self.is_active)
 
-        def decide(state: HpaState, generation: Generation, now_ms: int) -> declaring.Decision:
+        def decide(state: HpaState, generation: Generation, now_ms: int) -> declaring.PolicyDecision:
             try:
                 return declaring.declare(state, request, generation, now_ms, nobody_asks)
             except declaring.LeftBefore as left:

@@ -20,7 +20,7 @@ from yarl import URL
 
 from spillway.clusters.endpoint import BadCredentials, Endpoint, Proxy, stamps_of
 from spillway.clusters.exec_plugins import ask_plugin
-from spillway.clusters.kubeconfig import Node, read_kubeconfig
+from spillway.clusters.kubeconfig import ConfigField, read_kubeconfig
 from spillway.clusters.renewals import Credentials
 from spillway.clusters.settings import PluginBounds
 from spillway.http_client import AnswerBounds, open_session
@@ -76,7 +76,7 @@ def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False, bounds: 
     )
 
 
-def _server(cluster: Node) -> str:
+def _server(cluster: ConfigField) -> str:
     server = cluster.text("server").rstrip("/")
     url = _url(cluster, "server", "a URL with http or https", server)
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.user:
@@ -84,7 +84,7 @@ def _server(cluster: Node) -> str:
     return server
 
 
-def _proxy(cluster: Node) -> Proxy:
+def _proxy(cluster: ConfigField) -> Proxy:
     expected = "the URL of a proxy, http://host:port or https://host:port, with user:password@ where it asks for them"
     url = _url(cluster, "proxy-url", expected, cluster.text("proxy-url"))
     if url.scheme.startswith("socks"):
@@ -98,14 +98,14 @@ def _proxy(cluster: Node) -> Proxy:
     return Proxy(str(url.with_user(None)), authorization)
 
 
-def _url(cluster: Node, key: str, expected: str, text: str) -> URL:
+def _url(cluster: ConfigField, key: str, expected: str, text: str) -> URL:
     try:
         return URL(text)
     except ValueError:
         cluster.wrong(key, expected)
 
 
-def _login(user: Node) -> dict[str, Any]:
+def _login(user: ConfigField) -> dict[str, Any]:
     files = stamps_of(user.file_path(key) for key in LOGIN_FILES if user.has(key))  # Before any file is read.
     certificate, private = user.content("client-certificate"), user.content("client-key")
     if (certificate is None) != (private is None):

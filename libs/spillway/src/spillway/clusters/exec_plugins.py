@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from spillway.clusters.kubeconfig import Node
+from spillway.clusters.kubeconfig import ConfigField
 from spillway.clusters.settings import PluginBounds
 
 GROUP: Final = "client.authentication.k8s.io"
@@ -55,7 +55,7 @@ class Plugin:
     user: the kubeconfig entry that names it. variables: added to our own environment for its run.
     """
 
-    user: Node
+    user: ConfigField
     api_version: str
     command: str
     arguments: tuple[str, ...] = field(repr=False)
@@ -64,7 +64,7 @@ class Plugin:
     wants_cluster: bool
 
 
-def ask_plugin(user: Node, cluster: Node, ca: bytes | None, bounds: PluginBounds) -> Answer:
+def ask_plugin(user: ConfigField, cluster: ConfigField, ca: bytes | None, bounds: PluginBounds) -> Answer:
     """Runs the plugin that user.exec names, for at most bounds.seconds. ca: the CA certificates of the cluster, PEM.
 
     Raises BadCredentials. It names what is wrong: a field of the kubeconfig, the run, or the plugin's answer.
@@ -80,7 +80,7 @@ def ask_plugin(user: Node, cluster: Node, ca: bytes | None, bounds: PluginBounds
     return _read_answer(plugin, _run(plugin, info, bounds))
 
 
-def _read_plugin(user: Node) -> Plugin:
+def _read_plugin(user: ConfigField) -> Plugin:
     entry = user.child("exec")
     if not isinstance(entry.value, dict):
         user.wrong("exec", "a mapping")
@@ -102,7 +102,7 @@ def _read_plugin(user: Node) -> Plugin:
     )
 
 
-def _variables(entry: Node) -> dict[str, str]:
+def _variables(entry: ConfigField) -> dict[str, str]:
     found = {}
     for one in entry.items("env"):
         name, value = (one.get("name"), one.get("value", "")) if isinstance(one, dict) else (None, None)
@@ -112,7 +112,7 @@ def _variables(entry: Node) -> dict[str, str]:
     return found
 
 
-def _told_of(cluster: Node, ca: bytes | None) -> dict[str, Any]:
+def _told_of(cluster: ConfigField, ca: bytes | None) -> dict[str, Any]:
     told = {key: cluster.value[key] for key in CLUSTER_FIELDS if cluster.has(key)}
     if ca:
         told["certificate-authority-data"] = base64.b64encode(ca).decode()
@@ -269,7 +269,7 @@ def _read_answer(plugin: Plugin, output: bytes) -> Answer:
         plugin.user.fail("exec", f"expected an answer in JSON, found {len(output)} bytes that are none")
     if not isinstance(parsed, dict):
         plugin.user.fail("exec", "expected an ExecCredential as the answer, found no mapping")
-    answer = Node(plugin.user.path, f"{plugin.user.place_of('exec')}: the answer", parsed)
+    answer = ConfigField(plugin.user.path, f"{plugin.user.place_of('exec')}: the answer", parsed)
     if parsed.get("kind") != "ExecCredential":
         answer.wrong("kind", "ExecCredential")
     if parsed.get("apiVersion") != plugin.api_version:
@@ -277,7 +277,7 @@ def _read_answer(plugin: Plugin, output: bytes) -> Answer:
     return _read_status(answer.child("status"))
 
 
-def _read_status(status: Node) -> Answer:
+def _read_status(status: ConfigField) -> Answer:
     if not isinstance(status.value, dict):
         status.wrong("token", "a mapping around it")
     certificate, key = (
@@ -292,7 +292,7 @@ def _read_status(status: Node) -> Answer:
     return Answer(token, certificate, key, _ends_at(status) if status.has("expirationTimestamp") else None)
 
 
-def _ends_at(status: Node) -> float:
+def _ends_at(status: ConfigField) -> float:
     try:
         ends = datetime.fromisoformat(status.text("expirationTimestamp"))
     except ValueError:

@@ -15,7 +15,7 @@ MAX_FILE_BYTES: Final = 4 * 2**20
 """The most bytes of a kubeconfig, and of each file that it names. A bundle of all public authorities has 250 KB."""
 
 
-def read_kubeconfig(path: Path) -> "Node":
+def read_kubeconfig(path: Path) -> "ConfigField":
     """Reads a whole kubeconfig, in YAML or JSON. Raises BadCredentials."""
     try:
         parsed = read_yaml(_bounded(path))
@@ -28,7 +28,7 @@ def read_kubeconfig(path: Path) -> "Node":
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
         # Raise it without a cause: a parser's message quotes the line, and the line may hold a secret.
         raise BadCredentials(f"{path}: expected a kubeconfig in YAML or JSON, and it is neither") from None
-    return Node(path, "", parsed)
+    return ConfigField(path, "", parsed)
 
 
 class _TooLong(Exception):
@@ -45,7 +45,7 @@ def _bounded(path: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ConfigField:
     """A mapping or a list in the file. Its methods raise BadCredentials.
 
     place: the path to it, as `users[u].user.exec`.
@@ -74,10 +74,10 @@ class Node:
     def place_of(self, key: str) -> str:
         return f"{self.place}.{key}".lstrip(".")
 
-    def child(self, key: str) -> "Node":
+    def child(self, key: str) -> "ConfigField":
         if not isinstance(self.value, dict) or not isinstance(self.value.get(key), dict | list):
             self.wrong(key, "a list" if not self.place else "a mapping")
-        return Node(self.path, self.place_of(key), self.value[key])
+        return ConfigField(self.path, self.place_of(key), self.value[key])
 
     def items(self, key: str) -> list[Any]:
         """Returns the list at this key; an empty list without one."""
@@ -86,7 +86,7 @@ class Node:
             self.wrong(key, "a list")
         return value or []
 
-    def named(self, listed_in: str, namer: "Node", key: str, inner: str) -> "Node":
+    def named(self, listed_in: str, namer: "ConfigField", key: str, inner: str) -> "ConfigField":
         """Returns the inner mapping of one entry of the list `listed_in`: the only one with the name that namer has at
         `key`."""
         value = self.child(listed_in).value
@@ -97,7 +97,7 @@ class Node:
             count = f"there are {len(found)} entries" if found else "there is no entry"
             text = f"{self.path}: {listed_in}: {count} named {name!r}, which {said_by} names"
             raise BadCredentials(f"{text} (entries in all: {len(entries)})")
-        entry = Node(self.path, f"{listed_in}[{name}]", found[0])
+        entry = ConfigField(self.path, f"{listed_in}[{name}]", found[0])
         if not isinstance(found[0].get(inner), dict):
             entry.wrong(inner, "a mapping")
         return entry.child(inner)

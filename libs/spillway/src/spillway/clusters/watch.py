@@ -54,7 +54,7 @@ class ObjectRemoved:
 
 @dataclass(frozen=True, slots=True)
 class StreamAlive:
-    """Nothing changed, and the stream works: a bookmark came, or the stream opened."""
+    """The stream works and brought no change: it opened, or a bookmark came."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,10 @@ def connected(settings: ClusterTurnSettings, api_settings: ClusterApiSettings, j
 
 
 async def serve(process: Process, bus: Bus, served: ServedClusters) -> None:
-    """Runs until the process must stop. Raises OtherFleet, OtherShape, and the error of a worker that met a bug."""
+    """Runs until the process must stop.
+
+    Raises OtherFleet, ChangedHttpLibrary, and the error of a worker that met a bug.
+    """
     check_shape()
     process.opened()
     served.turns.ready = partial(process.set_ready, "log")

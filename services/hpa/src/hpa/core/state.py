@@ -345,8 +345,7 @@ class HpaState:
             self._forget(topic.name, key)
 
     def unwritten(self) -> list[Event]:
-        """Returns the states of workloads with a decision since the last call, and one state for each partition that
-        was read much further than its states say."""
+        """Returns states of workloads decided on since the last call, and one for each partition read much further."""
         for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
             self._tell_position(partition)
         keys, self.changed = self.changed, {}

@@ -25,7 +25,7 @@ Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
 """Returns, as texts for people, the metrics that a policy needs and that hpa does not ask for."""
 
 
-class Decision(NamedTuple):
+class PolicyDecision(NamedTuple):
     """The events and the answer of a request.
 
     draft: applied to the state once the records of the events are made; None: the state stays unchanged.
@@ -49,7 +49,7 @@ NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it 
 
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
-) -> Decision:
+) -> PolicyDecision:
     """Returns the outcome of the request. It has no events when the same policy was declared before.
 
     Raises RequestError or LeftBefore. Does not change the state.
@@ -68,10 +68,10 @@ def declare(
     event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
     warnings = (*unasked(event), *_over(policy, now_ms), *_cut(policy, state.current(key)))
     if known is not None and known.declared.manifest == text:
-        return Decision([], _warned(policy_reply(state, known), warnings))
+        return PolicyDecision([], _warned(policy_reply(state, known), warnings))
     if request.plan_only:
         planned = ScaledWorkload(replace(event, generation=NO_GENERATION), policy)
-        return Decision([], _warned(policy_reply(state, planned, changed=True), warnings))
+        return PolicyDecision([], _warned(policy_reply(state, planned, changed=True), warnings))
     if not state.is_whole(key):
         raise LeftBefore(key)
     events: list[Written] = []
@@ -84,7 +84,7 @@ def declare(
         warnings = (*warnings, f"{'/'.join(left)}: not scaled by it any more, keeps the replicas that it has")
     events.extend(draft.state.declare(event))
     reply = policy_reply(draft.state, draft.state.scaled[key], changed=True)
-    return Decision(events, _warned(reply, warnings), draft)
+    return PolicyDecision(events, _warned(reply, warnings), draft)
 
 
 def _over(policy: AttachedPolicy, now_ms: int) -> Iterable[str]:
@@ -110,7 +110,7 @@ def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:
     return replace(reply, warnings=(*reply.warnings, *warnings, *not_declared))
 
 
-def delete(state: HpaState, request: DeletePolicyRequest) -> Decision:
+def delete(state: HpaState, request: DeletePolicyRequest) -> PolicyDecision:
     """Deletes the policy and its state; the workload keeps its size.
 
     Does not change the state. Raises RequestError NOT_FOUND.
@@ -118,7 +118,7 @@ def delete(state: HpaState, request: DeletePolicyRequest) -> Decision:
     scaled = find(state, request)
     draft = Draft(state, (scaled.key,))
     draft.state.delete(scaled.key)
-    return Decision(list(_tombstones(*scaled.key)), policy_reply(state, scaled, changed=True), draft)
+    return PolicyDecision(list(_tombstones(*scaled.key)), policy_reply(state, scaled, changed=True), draft)
 
 
 def _tombstones(namespace: str, name: str) -> Iterable[Tombstone]:

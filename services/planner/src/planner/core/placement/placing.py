@@ -50,12 +50,7 @@ from planner.core.placement.shares import (
 )
 from planner.core.placement.waits import waits_of_placement
 from planner.core.placement.whole import is_whole
-from spillway.events import (
-    PHASE_LOST,
-    CapacityNeeded,
-    Event,
-    PlacementDecided,
-)
+from spillway.events import PHASE_LOST, CapacityNeeded, Event, PlacementDecided
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part
 
@@ -105,13 +100,8 @@ def place(
     for cluster, (count, _) in stays.items():
         held[cluster] = cut(held[cluster], held[cluster].replicas - count)
     most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
-    division = divide(
-        state,
-        subject,
-        held,
-        moment,
-        DivisionOptions(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True),
-    )
+    options = DivisionOptions(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True)
+    division = divide(state, subject, held, moment, options)
     if brakes is not None and subject.known is not None:
         keep_for_minima(state, subject.known, division)
     nobody_took = division.unplaced
@@ -231,9 +221,8 @@ def migrate(
     )
     subject = subject_of(workload)
     room = growth_room(state, to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
-    division = divide(
-        state, subject, held, moment, DivisionOptions(workload.settled, most={to: held[to].replicas + room})
-    )
+    options = DivisionOptions(workload.settled, most={to: held[to].replicas + room})
+    division = divide(state, subject, held, moment, options)
     inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     why = PlacementCause(CAUSE_MIGRATE, sent={to: wanted})
     return _decide(state, subject, held, replace(division, inputs=inputs), moment, why)
@@ -259,9 +248,8 @@ def send_home(
     if stray or division.unplaced or any(division.new.get(name, 0) > held[name].new for name in held):
         return None
     inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
-    return _decide(
-        state, subject_of(workload), held, replace(division, inputs=inputs), moment, PlacementCause(CAUSE_HOME)
-    )
+    division = replace(division, inputs=inputs)
+    return _decide(state, subject_of(workload), held, division, moment, PlacementCause(CAUSE_HOME))
 
 
 def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> PlacementResult:
@@ -314,9 +302,8 @@ def take_over(
 ) -> PlacementResult:
     """Places parts in the clusters that take them over from a cluster that the placement no longer lists."""
     subject = subject_of(workload)
-    return _decide(
-        state, subject, held, divide(state, subject, held, moment, DivisionOptions(workload.settled)), moment, why
-    )
+    division = divide(state, subject, held, moment, DivisionOptions(workload.settled))
+    return _decide(state, subject, held, division, moment, why)
 
 
 def _stay_after_all(workload: Workload, held: Mapping[str, HeldReplicas], division: Division) -> Division:
@@ -356,9 +343,8 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
     placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
     division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
     said = record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
-    return PlacementResult(
-        placement, division, (placement, *needed_events(state, workload.key, placement, moment)), said
-    )
+    needed = needed_events(state, workload.key, placement, moment)
+    return PlacementResult(placement, division, (placement, *needed), said)
 
 
 def _input_of(state: PlannerState, part: Part, after: int, now: float) -> DivisionEntry:
@@ -379,9 +365,8 @@ def remove(state: PlannerState, subject: PlacementSubject, moment: Moment) -> Pl
     if last is not None and _same(last, placement):
         return PlacementResult(last, division)
     said = record(state, subject.declared, placement, division, moment, "Delete")
-    return PlacementResult(
-        placement, division, (placement, *needed_events(state, subject.key, placement, moment, {})), said
-    )
+    needed = needed_events(state, subject.key, placement, moment, {})
+    return PlacementResult(placement, division, (placement, *needed), said)
 
 
 @dataclass(frozen=True, slots=True)
