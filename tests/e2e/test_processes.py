@@ -91,7 +91,7 @@ def test_ctrl_c_while_it_starts_ends_what_was_started_and_says_so(tmp_path: Path
             starting.send_signal(signal.SIGINT)
             rest = starting.stdout.read()
         assert (said != "", starting.returncode) == (True, 130), rest
-        assert "interrupted: what was started is stopped" in rest
+        assert "interrupted: the started processes are being stopped" in rest
         assert not Supervision(folder).is_running()
     finally:
         Supervision(folder).stop()
