@@ -24,7 +24,7 @@ app = typer.Typer()
 RUN_FOLDER = ADDRESSES_FILE.parent
 ANSWER_SECONDS = 2.0
 """The time after which a process counts as silent. All are asked at the same time."""
-ENDING = "interrupted: what was started is stopped, which takes up to half a minute"
+ENDING = "interrupted: the started processes are being stopped, for up to half a minute"
 
 
 class MemberKind(StrEnum):
