@@ -454,7 +454,7 @@ def test_what_make_up_started_and_is_down_is_started_by_it(
         pytest.param("apiVersion: apps/v1\nmetadata: {name: a}", "kind", id="no kind"),
         pytest.param("apiVersion: apps/v1\nkind: Deployment", "metadata.name", id="no name"),
         pytest.param(CONFIG_MAP, "no workload", id="no workload"),
-        pytest.param(f"{DEPLOYMENT}---\n{DEPLOYMENT}", "two workloads", id="two workloads"),
+        pytest.param(f"{DEPLOYMENT}---\n{DEPLOYMENT}", "expected each workload once", id="two workloads"),
         pytest.param(DEPLOYMENT + "kind: Job\n", "occurs twice", id="key twice"),
         pytest.param(DEPLOYMENT + "x: &x [*x]\n", "recursive", id="refers to itself"),
         pytest.param(

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from spillway.clusters.credentials import Endpoint
+from spillway.clusters.credentials import Credentials, Endpoint
 from spillway.clusters.errors import ClusterUnreachable
 from spillway.clusters.settings import ClusterApiSettings
 from spillway.clusters.transport import HttpTransport
@@ -342,7 +342,7 @@ async def test_who_reads_a_body_is_told_that_its_framing_breaks(served: Served, 
         is_over.set()
 
     has_first, url = asyncio.Event(), await served(talk)
-    transport = HttpTransport(lambda: Endpoint(url), "blue", ClusterApiSettings())
+    transport = HttpTransport(Credentials(lambda: Endpoint(url)), "blue", ClusterApiSettings())
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(transport.stream("/", {})) as chunks:
         assert [await anext(chunks), await anext(chunks)] == [b"", b"first"]
         has_first.set()
@@ -379,7 +379,7 @@ async def test_who_reads_a_body_is_told_that_the_session_was_closed(
 
 
 async def unreachable(url: str, **settings: Any) -> ClusterUnreachable:
-    transport = HttpTransport(lambda: Endpoint(url), "blue", ClusterApiSettings(**settings))
+    transport = HttpTransport(Credentials(lambda: Endpoint(url)), "blue", ClusterApiSettings(**settings))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(ClusterUnreachable) as raised:

@@ -42,8 +42,8 @@ COSTLY = {
     "mappings in each other": ("{a: " * 50_000, "nested deeper"),
     "keys in each other": ("? " * 50_000, "nested deeper"),
     "merges of merges": ("\n".join(MERGES), "entries are merged"),
-    "a number to the base 60": ("a: 1" + ":59" * 100_000, "a number of"),
-    "a fraction to the base 60": ("a: 1" + ":59" * 1_000 + ".5", "a number of"),
+    "a number to the base 60": ("a: 1" + ":59" * 100_000, "a number has"),
+    "a fraction to the base 60": ("a: 1" + ":59" * 1_000 + ".5", "a number has"),
 }
 
 

@@ -123,7 +123,7 @@ def test_another_policy_for_the_workload_waits_until_it_is_deleted() -> None:
     refuse(made, b"{}")
     restarted(made)
     other = hpa([cpu_at(50)]) | {"metadata": {"name": "other", "namespace": KEY[0]}}
-    with pytest.raises(RequestError, match="scaled by HorizontalPodAutoscaler web-hpa already"):
+    with pytest.raises(RequestError, match="HorizontalPodAutoscaler web-hpa scales it already"):
         declare(made, other)
     events, reply = applied(made.state, declaring.delete(made.state, DeletePolicyRequest(*KEY)))
     assert (len(events), reply.policy) == (3, "web-hpa")

@@ -84,8 +84,8 @@ def test_what_fits_nothing_that_is_idle_now_is_not_refused_but_waits() -> None:
     ("spec", "message"),
     [
         ({"work": "Batch"}, "PlacementPolicy.spec.work: 'Batch': expected one of Online, NearLine, Offline"),
-        ({"work": "Offline", "tiers": [{"name": "own"}]}, "spec.tiers: ['own']: expected none: work Offline has its"),
-        ({"work": "NearLine", "strategy": {"name": "Duplicated"}}, "spec.strategy: 'Duplicated': expected none"),
+        ({"work": "Offline", "tiers": [{"name": "own"}]}, "spec.tiers: ['own']: expected no tiers: work Offline has"),
+        ({"work": "NearLine", "strategy": {"name": "Duplicated"}}, "spec.strategy: 'Duplicated': expected no strategy"),
         (
             {"tiers": [{"name": "idle", "clusters": {"supplyClasses": ["spare"]}}]},
             "supplyClasses[0]: 'spare': expected one of dedicated, idle, colocated, cloud",

@@ -199,5 +199,5 @@ async def test_an_object_that_loses_our_label_leaves_the_watch(api: ClusterApi) 
     await api.apply(DEPLOYMENTS, manifest, resource_version="", force=True)
     await asyncio.sleep(1)
     task.cancel()
-    assert seen[0] == "Listed"
+    assert seen[0] == "ListedObjects"
     assert seen[-1] == "Removed"
