@@ -200,4 +200,4 @@ async def test_an_object_that_loses_our_label_leaves_the_watch(api: ClusterApi) 
     await asyncio.sleep(1)
     task.cancel()
     assert seen[0] == "ListedObjects"
-    assert seen[-1] == "Removed"
+    assert seen[-1] == "ObjectRemoved"
