@@ -33,7 +33,7 @@ def _fleet(found: LogFound, fleet: str) -> Check:
     if not found.fleet:
         return failed("fleet", "none was formed on this log", "`spillway topics --fleet-name NAME` forms one")
     if fleet and fleet != found.fleet:
-        hint = "is this the right broker? After a lost log: README, What runs already"
+        hint = "is this the right broker? After a lost log: docs/tour.md, What runs already"
         return failed("fleet", f"the log is of {found.fleet}, the setting `fleet` says {fleet}", hint)
     return ok("fleet", found.fleet)
 
