@@ -243,7 +243,7 @@ async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
         await run_before_us(platform, "own-2", other)
         code, text = await refused(platform, "own-1", "own-2")
         assert code == "FAILED_PRECONDITION"
-        assert "between own-1 and own-2, first in spec.template.spec.containers[0].image" in text
+        assert "between clusters own-1 and own-2, first in spec.template.spec.containers[0].image" in text
 
         code, text = await refused(platform, "own-1", kind="statefulset")
         assert (code, "cannot be adopted" in text) == ("INVALID_ARGUMENT", True)
