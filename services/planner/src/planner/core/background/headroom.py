@@ -32,10 +32,10 @@ GRACE_SECONDS = 30
 class HeadroomPace:
     """The pace of headroom reports, in seconds.
 
-    look: between two looks at a workload.
-    repeat: after that time the same number is reported again.
-    settle: until a change in a cluster is known here.
-    looks_max: workloads that one step looks at.
+    look: the pause between two computations of one workload's headroom.
+    repeat: after that time an unchanged number is reported again.
+    settle: how long it takes until a change in a cluster is known here.
+    looks_max: the number of workloads that one step computes, at most.
     """
 
     look: float
@@ -46,7 +46,10 @@ class HeadroomPace:
 
 @dataclass(frozen=True, slots=True)
 class IdleHeadroom:
-    """The replicas that a supply class can have of a workload in all. trouble: why the number is not known."""
+    """How many replicas of a workload a supply class can hold in total, those already there included.
+
+    trouble: why the number is not known; empty if it is.
+    """
 
     replicas: int
     trouble: str = ""
@@ -99,7 +102,7 @@ def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) 
 
 
 def _following_below(state: PlannerState, workload: Workload) -> Iterator[Workload]:
-    """Yields workloads of lower priority that also follow headroom, and so give way, at least one replica for one."""
+    """Yields workloads of lower priority that follow headroom, too. They give way: they shrink when room shrinks."""
     for key in state.scalings.following:
         other = state.workloads.get(key)
         if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
@@ -143,7 +146,8 @@ def _same_nodes(one: Shape, other: Shape) -> bool:
 class HeadroomReport:
     """The last report of one workload.
 
-    replicas: by cluster, at the last look. shrunk_at: when any of them last fell. idle: by supply class, with its time.
+    replicas: replicas by cluster, at the last look. shrunk_at: when any of these numbers last fell.
+    idle: by supply class, the reported headroom and the time of the report.
     """
 
     looked_at: float
@@ -181,6 +185,12 @@ class Headrooms:
         return said is None or now - said.looked_at >= self._pace.look
 
     def _look(self, state: PlannerState, workload: Workload, moment: Moment) -> Iterator[LoadObserved]:
+        """Yields one workload's LoadObserved: for each supply class that its policy names and whose report is due.
+
+        First the numbers of replicas are compared with the last look. After a decrease, room that the lost replicas may
+        still use counts as used: the old number stays until their grace period and `settle` are over. Then a class is
+        reported if its headroom changed, or if the last report is older than `repeat`.
+        """
         now, said = moment.now, self._said.get(workload.key)
         replicas = {name: part.replicas for name, part in workload.parts.items()}
         if said is None:

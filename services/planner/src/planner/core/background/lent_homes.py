@@ -61,9 +61,9 @@ class LentHomes:
     def _kept(
         self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
     ) -> Mapping[str, int]:
-        """Returns, by home cluster, needs in the log whose nodes are back.
+        """Returns, by home cluster, the replicas of needs that are in the log and whose nodes have come back.
 
-        They stay until the replicas went home, or until their time is over.
+        Such a need stays until the replicas have gone home, or until its time is over (UNUSED_SECONDS).
         """
         said = {home: one.replicas_lent for home, one in state.needed.get(key, {}).items() if one.replicas_lent}
         kept = {home: min(most, free[home]) for home, most in said.items() if home not in needs and free.get(home)}
@@ -78,7 +78,7 @@ class LentHomes:
         return frozenset(home for home, at in self._room_since.get(key, {}).items() if now - at >= most)
 
     def _next(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
-        """Returns the workloads to look at now. One that changes again queues behind all that wait by then."""
+        """Returns the workloads whose need is computed now. A workload that changes again goes to the queue's end."""
         begins = not (self._found_of or self._waiting)
         figures = {
             key: (_figures(state, state.workloads[key], of, moment.now), self._unused(state, key, moment.now))
@@ -97,7 +97,10 @@ class LentHomes:
         return chosen
 
     def _from_where_a_turn_begins(self, keys: Iterable[WorkloadKey], moment: Moment) -> list[WorkloadKey]:
-        """Returns the keys, started further on in each turn: else the last ones would wait for a long turn."""
+        """Returns the keys in a rotated order that begins further on in each turn.
+
+        Otherwise, with many short turns, the last keys would never be looked at.
+        """
         ordered = sorted(keys)
         first = moment.generation.epoch * self._looked_at_max % max(1, len(ordered))
         return ordered[first:] + ordered[:first]
@@ -152,9 +155,9 @@ def _needs(
     lending: frozenset[str],
     now: float,
 ) -> Mapping[str, int]:
-    """Returns, by home cluster, how many replicas need room there that lent nodes could partly give.
+    """Returns the needs: by home cluster, how many replicas need room there, the free room included.
 
-    going: from _going. free: from _free.
+    Returns an empty map if lent nodes would let no more replicas go home. going: from _going. free: from _free.
     """
     key, margin = workload.key, margin_of(state, workload)
     count = sum(entry.replicas for entry in going)
@@ -176,7 +179,10 @@ def _needs(
 
 
 def _unsaid(state: PlannerState, workload: Workload, moment: Moment) -> Iterator[CapacityNeeded]:
-    """Yields the changed needs. A workload with unplaced replicas states its need where it is placed."""
+    """Yields CapacityNeeded for needs that differ from the last record.
+
+    Yields nothing for a workload with unplaced replicas: its need is published when it is placed.
+    """
     if workload.unplaced:
         return
     needs, said = workload.home_needs, state.needed.get(workload.key, {})

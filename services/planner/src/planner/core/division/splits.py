@@ -38,7 +38,7 @@ class TierStanding:
 
 
 class Split(Protocol):
-    """One way to split. The numbers asked for never exceed what is there."""
+    """One way to split. Callers never ask for more than there is: room when adding, spare replicas when removing."""
 
     def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         """Returns the replicas to add by cluster, at most the room of each."""
