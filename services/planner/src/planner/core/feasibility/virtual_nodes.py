@@ -1,10 +1,10 @@
 """Decides which virtual nodes of pools count: those whose owner's row says lent (docs/lending.md, promise 3).
 
-The owner's row decides both sides. The owner counts the node while it says owned, the pool while it says lent, and
-neither while it says recalled. The row also names the pool that the node is lent to. A virtual node in any other
-cluster does not count, and keeps no other from counting. So a node counts at most once, whatever the ages of the two
-records. If two virtual nodes of that pool stand for one node, none counts, as neither is known to be right. Rows of an
-older snapshot name no pool: then none counts if two virtual nodes of any clusters stand for one node.
+The state in the owner's row decides for both clusters. State owned: the owner counts the node. Lent: the pool counts
+it. Recalled: neither does. The row also names the pool that the node is lent to. A virtual node in any other cluster
+does not count and has no effect. So a node counts at most once, even if one of the two records is old. If two virtual
+nodes of that pool stand for one node, neither counts, because nobody knows which is right. Rows of an older snapshot
+name no pool. Then neither counts if two virtual nodes in any clusters stand for one node.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ NOTHING: Bools = np.zeros(0, np.bool_)
 class _Pool:
     """The virtual nodes of one cluster.
 
-    rows: [nodes]. real: the node that each stands for. by_owner: their positions.
+    rows: [nodes], the row of each. real: the lent node that each stands for. by_owner: their positions by owner.
     only_here: whether no other virtual node of this cluster stands for the same node.
     only_one: whether no other virtual node of any cluster does.
     """

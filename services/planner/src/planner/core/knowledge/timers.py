@@ -6,16 +6,16 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Shape
 
 HoldKey = tuple[str, Shape | WorkloadKey]
-"""A cluster, and what is held there: a shape that its scheduler cannot place, or one workload."""
+"""(cluster, subject). The subject gets no more replicas there. It is a shape or a workload."""
 
 
 @dataclass(slots=True)
 class ProgressTimer:
     """The time since which a part's unbound replicas have made no progress.
 
-    version: the part's version, and whether the part was carried out there, so that the cluster keeps them from
-    binding.
-    unbound: their number.
+    version: the part's version, and whether the part was carried out there. If it was, the cluster itself keeps the
+    replicas from binding.
+    unbound: the number of unbound replicas.
     since: the time of the last progress.
     missing_since: when the cluster first reported a missing object, whatever versions the part had since. None: no
     object is missing.

@@ -15,7 +15,7 @@ class RolloutPart:
 
     number: the template generation that the part bears.
     newest: whether that is the template generation to roll out.
-    alike: it is an earlier one whose template is equal to the newest, so nothing has to roll.
+    alike: whether the part bears an earlier generation whose template equals the newest, so that nothing has to roll.
     lost: the cluster is lost for this workload.
     observed: the last status of the object, at any version.
     """

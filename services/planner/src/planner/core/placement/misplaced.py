@@ -53,7 +53,10 @@ def keep_for_minima(state: PlannerState, workload: Workload, division: Division)
 
 
 def find_all(state: PlannerState) -> None:
-    """Finds all misplaced workloads, once a turn: the turn before may have ended right after it wrote a join."""
+    """Searches all workloads for misplaced replicas, once a turn.
+
+    Otherwise they could be missed: the turn before may have ended right after it wrote a join.
+    """
     if not state.all_looked_through:
         state.all_looked_through = True
         for key, workload in state.workloads.items():

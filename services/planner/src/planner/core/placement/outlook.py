@@ -28,8 +28,8 @@ class Outlook:
     begins: the cluster that gets the newest template now; empty for none.
     waits_on: the clusters that the rollout waits for, for any reason.
     wait: why no cluster begins; NO_ROLLOUT_WAIT when one begins or nothing is left to do.
-    under_way: how far the earlier change is whose end the rollout waits for. Also set if the rollout waited for that
-    change until it stood still. None when there is no such change.
+    under_way: the progress of the earlier change whose end the rollout waits for. It is also set if the rollout no
+    longer waits because the change stood still. None when there is no such change.
     """
 
     begins: str
@@ -170,7 +170,7 @@ def _first_with_room(
 
 
 def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
-    """Returns WorkloadDeclared.rollout_stopped_in for the given new parts. declared: the declaration as it will be."""
+    """Returns WorkloadDeclared.rollout_stopped_in for these new parts. declared: the declaration as it will be."""
     if declared.template_generation != workload.declared.template_generation:
         return ""
     if any(part.replicas and not part.removing and is_newest(part, declared) for part in parts):
@@ -189,7 +189,7 @@ def that_have_it(
 ) -> frozenset[str]:
     """Returns the clusters whose earlier template is equal to the newest, once no cluster but `begins` is left to roll.
 
-    No pod of theirs restarts for the new number. Until then they keep the number of the template that the others had.
+    None of their pods restarts for the new number. Until then they keep the number of their earlier template.
     """
     found = _standings(state, workload, newest.declared, workload.parts.values(), now)
     if any(entry.is_to_roll and entry.part.cluster != begins for entry in found):

@@ -1,4 +1,4 @@
-"""Computes what a workload has in each cluster, what it is to have there, and the part that states it."""
+"""Computes a workload's replicas in each cluster, before and after a division, and the part that states them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,10 @@ class PartShare:
 
 
 def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict[str, HeldReplicas]:
-    """Returns what each cluster holds for a division. Clusters whose part is being removed are left out."""
+    """Returns, for a division, the replicas that the workload has in each cluster.
+
+    Clusters whose part is being removed are left out.
+    """
     held = {}
     for part in workload.parts.values():
         if part.removing:
@@ -57,7 +60,10 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
 
 
 def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
-    """Returns the unbound replicas less those that leave: a ReplicaSet removes pods that do not run first."""
+    """Returns the unbound replicas minus the replicas that leave.
+
+    When it is scaled in, a ReplicaSet first deletes the pods that are not running. So unbound replicas leave first.
+    """
     return max(0, state.unbound(workload, part) - part.replicas_leaving)
 
 
@@ -144,9 +150,9 @@ def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, c
 
 
 def first_part(cluster: str, version: Generation, division: Division, template: int, sent: Mapping[str, int]) -> Part:
-    """Returns a part for a cluster where the workload has nothing.
+    """Returns a part for a cluster where the workload has no part yet.
 
-    sent: by cluster, replicas a person sent there by name.
+    sent: by cluster, replicas that a person sent there by name.
     """
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     by_name = min(sent.get(cluster, 0), kept)
@@ -211,7 +217,7 @@ def without(held: HeldReplicas, count: int) -> HeldReplicas:
 
 
 def kept_part(before: Part | None, share: PartShare, template: int) -> Part | None:
-    """Returns the part unchanged in version when a member sees no change.
+    """Returns the part at its present version if nothing changes for the cluster's object.
 
     Returns None when the part needs a new version. An object that was adopted with 0 replicas stays: nobody asked to
     remove it.
