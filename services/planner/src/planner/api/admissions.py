@@ -23,9 +23,9 @@ log = structlog.get_logger()
 class AdmissionInquiry:
     """The question about one template.
 
-    missing: clusters whose answers are awaited.
-    heard: set while there are none.
-    settled: set once there will be none any more.
+    missing: clusters whose answers are still awaited.
+    heard: is set while no answer is missing.
+    settled: is set once no further answer will be awaited.
     """
 
     missing: set[str] = field(default_factory=set)
@@ -48,7 +48,8 @@ class AdmissionInquiry:
 class Admissions:
     """Asks about new templates.
 
-    state: returns the newest state. wait_seconds: from a request's arrival until it is planned without the answers.
+    state: returns the newest state.
+    wait_seconds: how long after its arrival a request is planned without the answers.
     """
 
     def __init__(self, state: Callable[[], PlannerState], ask: AnswerCall, wait_seconds: float) -> None:
@@ -103,7 +104,7 @@ class Admissions:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
     async def _settle(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> None:
-        """Asks, and waits for all clusters that the replicas would go to by the answers so far.
+        """Asks the clusters, and waits for those that the replicas would go to. Each answer may change which they are.
 
         mine: receives the inquiries that this call opened. Other calls may wait for them, so none of them stays open.
         """

@@ -58,7 +58,7 @@ def _packed(exported: Exported) -> ExportedEvent:
 
 
 def read_state(replies: Sequence[ExportReply]) -> PlannerState:
-    """Returns the state of an export at its moment, without bounds on moves. Its time is NOW. Raises NotAnExport."""
+    """Returns the exported state, with rules that do not limit moves. Its clock is at NOW. Raises NotAnExport."""
     if not replies or not replies[0].settings:
         raise NotAnExport("it does not say with which settings")
     _check_whole(replies)

@@ -68,6 +68,7 @@ class NodeReservations:
     """
 
     def __init__(self, reserved: Fits, per_node_of: Callable[[Shape], Int64s] | None = None) -> None:
+        """Makes the vectors. reserved: equal shapes must be one entry."""
         fits = [other for _, _, other in reserved]
         self.shapes = [other for other, _, _ in reserved]
         self.counts = np.array([count for _, count, _ in reserved], np.int64)

@@ -312,7 +312,7 @@ class PlannerState:
         return widest._replace(possible=max(room.possible for room in rooms))
 
     def room_changed(self, *clusters: str) -> None:
-        """Notes that the room in these clusters may have changed, so that workloads are planned again."""
+        """Marks clusters whose room may have changed, so that waiting workloads are planned again."""
         self.revision += len(clusters)
         self.waiting.touch(*clusters)
         self.rollouts.touch(*clusters)
@@ -328,9 +328,7 @@ class PlannerState:
 
     def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
         """Returns how many replicas of a new shape a cluster certainly takes without the part's pods (of one size).
-
-        None: not known, as no running replica may be lost to a guess. Without facts no replica runs there.
-        """
+        None: not known, as no running replica may be lost to a guess. Without facts no replica runs there."""
         cluster, borne = part.cluster, workload.template_of(part)
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
         view = self.clusters.get(cluster)
@@ -414,6 +412,8 @@ class PlannerState:
             self._rooms_changed([*others, *self._virtual_nodes.follow_all(self.clusters)])
 
     def _see(self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns) -> None:
+        """Takes over capacity. In order: the view, twins, virtual nodes, then reservations, then the room: each reads
+        the one before."""
         view = self.view(event.cluster)
         before, claims, nodes, revision = view.revision, view.claims_revision, view.nodes, view.nodes.revision
         if isinstance(event, CapacityChanged):

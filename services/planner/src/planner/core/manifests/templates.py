@@ -111,7 +111,7 @@ def _surge_of(manifest: Mapping[str, Any]) -> int | str:
 
 
 def _unavailable_of(manifest: Mapping[str, Any]) -> int | str:
-    """Returns maxUnavailable of a manifest; 100% with Recreate, and for kinds whose pods go before new ones come."""
+    """Returns maxUnavailable of a manifest; 100% with Recreate, and for kinds that delete old pods before new ones."""
     if KINDS[manifest["kind"]].whole:
         return "100%"
     strategy = _strategy(manifest)
@@ -173,7 +173,7 @@ def copies_of_newest(before: WorkloadDeclared, declared: WorkloadDeclared) -> fr
 
 
 def same_object(one: bytes, other: bytes) -> bool:
-    """Returns whether two manifests make the same object in a cluster, replicas aside: the placement sets those."""
+    """Returns whether two manifests make the same object in a cluster, apart from the replicas of the placement."""
     return one == other or _without_replicas(one) == _without_replicas(other)
 
 

@@ -113,7 +113,7 @@ def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]
 def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]:
     """Returns warnings about tiers that a declared policy names and no cluster has.
 
-    The tiers of the default policy are left out: not every fleet has clusters in them.
+    The tiers `own` and `cloud` are left out: a policy may name them in every fleet.
     """
     had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined())}
     named = dict.fromkeys(name for tier in policy.tiers for name in tier.clusters.tiers)
