@@ -61,8 +61,10 @@ class _ErrorAnswer(Exception):
 
 
 class KubeletApi:
-    """Listens while its context is entered. owners: returns the clusters of this instance's turns; called for each
-    request."""
+    """Serves the kubelet API while its context is entered.
+
+    owners: returns the clusters where this instance has the turn; it is called for each request.
+    """
 
     def __init__(self, settings: VkBridgeSettings, owners: Callable[[], list[LentPods]]) -> None:
         self._settings = settings

@@ -151,7 +151,10 @@ class CollectionWriter:
         return said_at is None or asyncio.get_running_loop().time() - said_at >= self._again_seconds
 
     def _note_forbidden(self, cluster: str, error: Forbidden) -> None:
-        """Notes that the account lacks the right, and logs it once until the cluster allows it again."""
+        """Records that our account lacks the right, so that the cluster is not asked again for a while.
+
+        It is logged once until the cluster allows it again.
+        """
         if cluster not in self._forbidden_at:
             log.warning("pods are deleted one by one: our account lacks a right", cluster=cluster, error=str(error))
         self._forbidden_at[cluster] = asyncio.get_running_loop().time()

@@ -48,7 +48,7 @@ from vk_bridge.settings import VkBridgeSettings
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
 TOLD_MAX = 1000
-"""The most pods and steps to remember, of those whose error was logged with its trace."""
+"""The most pods and steps to remember whose error was logged with its trace. So each is logged with its trace once."""
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
 log = structlog.get_logger()

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 class StaleVirtualNodes:
     """Removes the stale virtual nodes of one owner.
 
-    It works beside the OwnerWorker: each write names the version it is for.
+    It works at the same time as the OwnerWorker: each write names the version it is for, so neither does harm.
 
     say_cleared: is called with a node and a pool in which no virtual node of it is left.
     """

@@ -1,4 +1,4 @@
-"""Says which work of a bridge a record of the log concerns."""
+"""Finds which work of a bridge may change with a record of the log."""
 
 from dataclasses import dataclass
 

@@ -63,7 +63,7 @@ class PoolPod:
 
     created: whether a real pod of it has existed.
     ended: whether its phase is Succeeded or Failed.
-    grace_seconds: what is left of its grace while it is being deleted; otherwise its own grace.
+    grace_seconds: the rest of its grace while it is being deleted; otherwise its full grace.
     held: whether it is deleted with no grace left, and only a finalizer of the pool's people keeps it.
     """
 

@@ -126,7 +126,7 @@ class _NamespaceBudgets:
 
 
 class DisruptionBudgets:
-    """The disruption budgets of one pool, as its watch tells them."""
+    """The disruption budgets of one pool, as its watch delivers them."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceBudgets] = {}

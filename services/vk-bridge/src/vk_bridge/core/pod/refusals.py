@@ -59,6 +59,8 @@ def _uncounted(spec: Manifest) -> Iterator[str]:
 
 
 def _container_reasons(container: Manifest) -> Iterator[str]:
+    """Yields the fields of one container that no pod on a lent node may have: more rights, host ports, unknown fields,
+    claims, and handlers that name a host."""
     security = container.get("securityContext") or {}
     if security.get("privileged"):
         yield "privileged"

@@ -164,7 +164,7 @@ class DesiredLoans:
         return recall.cause if recall is not None else ""
 
     def _returned_seconds(self, node: str) -> float | None:
-        """Returns the seconds since the node's last loan; 0 if the node is back and the log does not say so yet."""
+        """Returns the seconds since the node's last loan; 0 if the node is back and its end is not in the log yet."""
         if self._state.lent(self._cluster, node) is not None:
             return 0.0
         returned_ms = self._state.returned_ms(self._cluster, node)

@@ -1,4 +1,4 @@
-"""Keeps what an owner's watches tell: its nodes as candidates, the pods on each node, and how long nodes are idle."""
+"""Keeps the state that an owner's watches deliver: nodes as candidates, the pods on each, and their idle times."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ WATCHED_PODS: Final = Kind("", "v1", "pods", WatchedPod)
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """A node as it was last heard of. allocatable: amounts in the units of Shape's requests."""
+    """A node as its last event showed it. allocatable: amounts in the units of Shape's requests."""
 
     register: OwnerNode
     labels: Mapping[str, str]
@@ -51,10 +51,10 @@ class KnownNode:
 
 @dataclass(frozen=True, slots=True)
 class KnownPod:
-    """A pod as it was last heard of.
+    """A pod as its last event showed it.
 
-    own: it is the owner's, no daemon, and not ended.
-    pool: the pool of a real pod; empty: the pod is no pool's. copies: the copies that it uses.
+    own: whether it is the owner's own pod, no daemon, and not ended.
+    pool: the pool of a real pod; empty: it is no real pod. copies: the copies that it uses.
     """
 
     node: str
