@@ -222,7 +222,7 @@ class MemberCluster:
     async def _exists(self, namespace: str, reference: DependencyReference) -> bool:
         """Returns whether the cluster has an object that a template names.
 
-        A missing right concerns this workload only and does not make the cluster lost; the object then counts as there.
+        A missing right affects this workload only and does not make the cluster lost; the object then counts as there.
         A name that no object can have counts as missing without a request, because the request would go elsewhere. Old
         declarations may contain such names.
         """

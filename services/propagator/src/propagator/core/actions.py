@@ -147,7 +147,7 @@ class Hold:
 
 
 def hold_while_deleted(marks: ObjectMarks, what: str) -> Hold:
-    """Returns a hold until the object is gone. For people, the text names the first finalizers that keep it."""
+    """Returns a hold until the object is gone. Its text names, for users, the first finalizers that keep it."""
     kept_by = ", ".join(name[:FINALIZER_CHARACTERS] for name in marks.finalizers[:FINALIZERS_SHOWN])
     return Hold(f"{what} is being deleted" + (f", and kept by its finalizers: {kept_by}" if kept_by else ""))
 
