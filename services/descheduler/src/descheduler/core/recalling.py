@@ -120,7 +120,7 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
 
 
 def _is_marked(state: DeschedulerState, cluster: str) -> bool:
-    """Returns whether the collector reports a mark of lending on any node of a cluster that is in the fleet."""
+    """Returns whether any node of a cluster in the fleet bears a mark of lending, by its collector's records."""
     view = state.views.get(cluster)
     return view is not None and view.joined is not None and view.nodes.lends
 
@@ -244,7 +244,7 @@ def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
 
 
 def _hold(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:
-    """Notes the nodes that the budget keeps, and returns since when nodes of the cluster were kept before.
+    """Stores the nodes that the budget keeps from being recalled, and returns since when each was kept before.
 
     A node that was not wanted for a while starts again from now.
     """

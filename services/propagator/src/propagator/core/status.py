@@ -30,7 +30,7 @@ from spillway.status_details import (
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """The result of the last attempt at a version, if it failed or if the object is gone. missing, job: as in Report."""
+    """The result of the last attempt at a version, if it failed or the object is gone. missing, job: as in Report."""
 
     version: Generation
     state: str

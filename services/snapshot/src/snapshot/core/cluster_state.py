@@ -35,7 +35,7 @@ from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTab
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
 NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
-"""Kinds that are done without if our account has no right to them. Then volumes are unknown, which records say."""
+"""Kinds that are ignored if our account has no right to them. Then volumes are unknown, and records show that."""
 
 NO_LOAD = NodeLoad()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -87,7 +87,7 @@ class ClusterState:
     # ── What the cluster says ───────────────────────────────────────────────────────────────────────────────────
 
     def listed(self, kind: Kind, objects: Iterable[Any], now: float) -> None:
-        """Takes the whole list of a kind."""
+        """Replaces all objects of a kind by this list."""
         found = tuple(objects)
         if kind is NODES:
             self.nodes.listed(found, now)
@@ -97,9 +97,9 @@ class ClusterState:
         self.retained(kind, frozenset(item.metadata.uid for item in found))
 
     def retained(self, kind: Kind, uids: frozenset[str]) -> None:
-        """Takes the end of a list whose objects were upserted already.
+        """Removes the objects of a kind that are not in the list, after its other objects were upserted.
 
-        Objects missing in it are gone. Not for nodes.
+        Not for nodes. uids: all objects of the list.
         """
         if kind is PODS:
             self.pods.retain(uids)
