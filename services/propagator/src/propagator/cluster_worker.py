@@ -399,7 +399,7 @@ class ClusterWorker:
         return live
 
     def _choose_kind(self, memory: AttemptMemory, wanted: WantedState) -> None:
-        """Sets the kind of the object: the declared one, else the known one, else that of the newest object."""
+        """Sets the kind of the object: the declared one, else the known one, else the kind of the newest object."""
         if wanted.declaration is not None and wanted.declaration.kind in KINDS:
             memory.kind = wanted.declaration.kind
         elif not memory.kind:

@@ -468,7 +468,7 @@ class OwnerWorker:
     ) -> tuple[bool, float | None]:
         """Carries out a plan. Returns whether anything was written, and the seconds until something is due.
 
-        If the node's step fails, its pods do not move: those evicted from an open virtual node would come back.
+        If the node's step fails, its pods do not move: pods evicted from an open virtual node would come back.
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
         counts, pod_steps = Counter[str](), plan.pod_steps

@@ -203,7 +203,7 @@ class _Field:
 def choose(needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNodes) -> ChoiceResult:
     """Returns the lent nodes that go back.
 
-    nodes: the cluster's nodes as they would be after a return. Those without a loss are free, or on their way back.
+    nodes: the cluster's nodes as they would be after a return. Nodes without a loss are free, or on their way back.
     """
     rows = {nodes.row_of(name): name for name in lent.losses}
     candidates = {row: name for row, name in rows.items() if row is not None}
@@ -316,7 +316,7 @@ def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[ReturnLoss, i
 def _spare(ground: _Field, taken: list[RecallChoice], losses: Mapping[int, ReturnLoss]) -> None:
     """Leaves out the nodes whose pods the other nodes take, too.
 
-    Those with the greatest loss for their value come first.
+    Nodes with the greatest loss for their value are tried first.
     """
     looks = sorted(taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.worth(taking.replicas)))
     for taking in looks[:SPARED_LOOKS_MAX]:

@@ -42,7 +42,7 @@ NodeKey = tuple[str, str]
 
 
 class DeschedulerState:
-    """The state of all clusters. Only apply and forget change what the log says.
+    """The state of all clusters. Only apply and forget change the facts from the log.
 
     loans: the last record of each node's loan.
     recalls: the open and the settled recalls.
@@ -111,7 +111,7 @@ class DeschedulerState:
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, now: float = NEVER, offset: int = 0, columns: NodeColumns | None = None) -> None:
-        """Applies one record, or drops it when it is older than what is known.
+        """Applies one record, or drops it when it is older than the known one.
 
         columns: the columns of a capacity record.
         """

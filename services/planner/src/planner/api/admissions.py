@@ -61,7 +61,7 @@ class Admissions:
         """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
     def hear(self, records: Iterable[Record]) -> None:
-        """Takes in records that were applied to the state."""
+        """Passes records that were applied to the state to the open inquiries: answers, and claims of clusters."""
         for record in records:
             event = record.event
             if isinstance(event, ShapeAdmitted) and event.template in self._open:
@@ -86,7 +86,7 @@ class Admissions:
         await asyncio.shield(inquiring)
 
     async def _inquire(self, new: Mapping[str, ApplyRequest]) -> None:
-        """Waits until these templates are answered, also those that other calls asked about, or the time is over."""
+        """Waits until all these templates are answered, or the time is over. Other calls may have asked some."""
         mine: dict[str, AdmissionInquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):

@@ -176,7 +176,7 @@ class Projection:
                 return
 
     async def _append_read(self, records: tuple[Record, ...]) -> None:
-        """Appends decisions in the log's order. A history of which none was read before is emptied first."""
+        """Appends decisions in the log's order. A history is emptied before its first decision."""
         events = [(record.event, record.value) for record in records if isinstance(record.event, DecisionRecorded)]
         entries = [(_history_of(event), value) for event, value in events]
         await self._begin([entry for entry in entries if entry[0] not in self._read])

@@ -203,7 +203,7 @@ class MemberCluster:
         return answers
 
     async def _rivals(self, target: PartTarget, live: LiveState) -> tuple[str, ...]:
-        """Returns, for people, the autoscalers of the object and the other field managers of its replicas."""
+        """Returns, for users, the autoscalers of the object and the other field managers of its replicas."""
         kind = live.workload.kind if live.workload is not None else DEPLOYMENT
         managers = [name for name in live.replicas_managers if name != self._api.settings.field_manager]
         try:

@@ -80,7 +80,7 @@ class ObjectMirror:
         return frozenset(self._owned_by(owner) for owner in owners if owner.label)
 
     def targets(self) -> frozenset[PartTarget]:
-        """Returns all targets of which the cluster has an object or a dependency."""
+        """Returns all targets that have an object or a dependency in the cluster."""
         return frozenset(self.workloads) | self.unlisted(self._references_by_owner)
 
     def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[PartTarget]:

@@ -21,7 +21,7 @@ class ClusterNamespaces:
         return name in self._seen
 
     def lacks(self, name: str) -> bool:
-        """Returns whether the cluster said within missing_seconds that it lacks the namespace."""
+        """Returns whether the cluster answered, at most missing_seconds ago, that it lacks the namespace."""
         since = self._missing_since.get(name)
         return since is not None and self._clock() - since < self._missing_seconds
 

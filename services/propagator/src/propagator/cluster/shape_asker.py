@@ -179,7 +179,7 @@ class ShapeAsker:
         return read_pod(made, template.pod, template.namespace)
 
     async def _missing(self, template: NamedTemplate) -> Missing | None:
-        """Returns the objects that the template names and the cluster lacks; None while nobody can tell."""
+        """Returns the objects that the template names and the cluster lacks; None while that is not known."""
         references = pod_references(template.pod)
         if not references:
             return ()

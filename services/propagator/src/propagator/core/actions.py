@@ -128,7 +128,7 @@ class Report:
 
 
 def lacks(missing: Iterable[DependencyReference], namespace: str, note: str = "") -> Report:
-    """Returns the report for missing objects. note: the reason, for people, why one of them cannot be created."""
+    """Returns the report for missing objects. note: the reason, for users, why one of them cannot be created."""
     named = tuple(one.within(namespace) for one in sorted(missing))
     return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(object_name, named))}{note}", missing=named)
 
@@ -188,7 +188,7 @@ class PatchDependencyMarks:
 
 @dataclass(frozen=True, slots=True)
 class ReadAfresh:
-    """Reads the object from the cluster, because the watch of labelled objects does not tell enough. kind: its kind."""
+    """Reads the object of this kind from the cluster, because the watch does not deliver all fields that are needed."""
 
     kind: str
 
@@ -208,7 +208,7 @@ NOTHING = Nothing()
 
 
 def is_ours(marks: ObjectMarks, target: PartTarget, fleet: str) -> bool:
-    """Returns whether the marks are this fleet's, and those of the target's workload."""
+    """Returns whether the marks name this fleet and the target's workload."""
     return marks.fleet == fleet and marks.workload == workload_label(target.name)
 
 

@@ -68,7 +68,7 @@ class WantedState:
 class TouchedTargets:
     """The effect of one record.
 
-    targets: those for which the log may want something else now.
+    targets: the targets for which the log may want something else now.
     clusters: whether a cluster joined, left or has a new ClusterJoined.
     """
 

@@ -1,4 +1,4 @@
-"""Publishes the statuses of one cluster: gathers changes and publishes what is new, numbered within this epoch."""
+"""Publishes the statuses of one cluster: gathers changes, and publishes new statuses with numbers within this epoch."""
 
 import asyncio
 from collections.abc import Callable

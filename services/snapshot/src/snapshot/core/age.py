@@ -1,4 +1,4 @@
-"""Computes how old our knowledge of a cluster is: the watermark, and why it stands still (P3).
+"""Computes how old our knowledge of a cluster is: the watermark, and the reason when it does not rise (P3).
 
 README.md has the state table.
 """

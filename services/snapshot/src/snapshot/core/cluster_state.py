@@ -203,8 +203,8 @@ class ClusterState:
         The row is closed, and offers nothing, when free resources or terms of pods are unknown.
 
         That is so in three cases: a pod's requests cannot be read; its pods have too many ports or terms for a record;
-        or its pods are of a namespace with too many terms. It offers nothing, because some pods tolerate a closed node.
-        On a lent node, the pods of pools do not count.
+        or its pods belong to a namespace with too many terms. It offers nothing, because some pods tolerate a closed
+        node. On a lent node, the pods of pools do not count.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.too_long else found

@@ -173,7 +173,7 @@ class Collection:
         return now if self._tombstones else due
 
     def wants_to_speak(self, now: float) -> bool:
-        """Returns whether an event has come because of which records() would return a record now."""
+        """Returns whether records() would return a record now, because of an event that has come."""
         stream = self.stream
         if stream is None:
             return False
@@ -262,7 +262,7 @@ class Collection:
                 self._own[address.topic.name, address.key] = offset
 
     def unacknowledged(self, records: Sequence[Record]) -> None:
-        """Makes records due again of which nobody knows whether they are in the log.
+        """Makes records due again, because nobody knows whether the log has them.
 
         Their blocks are written whole; their groups and pods are written again.
         """

@@ -55,7 +55,7 @@ class ObservedPods:
         return bool(self._dirty) and self.knows_policies
 
     def namespaces(self) -> list[str]:
-        """Returns the namespaces for which samples are needed: those that have a workload with a policy."""
+        """Returns the namespaces for which samples are needed, because they have a workload with a policy."""
         return [name for name, keys in self._by_namespace.items() if any(map(self._workloads.has, keys))]
 
     def follow(self, keys: Collection[WorkloadKey]) -> None:

@@ -122,7 +122,7 @@ class NodeLoad:
 class Pods:
     """All pods of a cluster. Only upsert, remove and retain change them.
 
-    dirty_nodes, dirty_owners: those that changed since the reader cleared them.
+    dirty_nodes, dirty_owners: the nodes and owners that changed since the reader cleared them.
     dirty_waiting: the owners whose waiting pods changed.
     """
 

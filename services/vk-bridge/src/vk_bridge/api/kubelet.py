@@ -1,7 +1,7 @@
 """The kubelet API of virtual nodes, over HTTPS. Pools' API servers ask it for the logs of pool pods.
 
 A request names a namespace and a pod, and two pools may use the same names. So each pool has a port of its own, which
-accepts only clients of that pool's CA: the port tells which pool asks.
+accepts only clients of that pool's CA: the port shows which pool asks.
 """
 
 import asyncio

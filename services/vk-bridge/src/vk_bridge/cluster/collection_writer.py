@@ -44,7 +44,7 @@ class CollectionWriter:
         self._sizes = CollectionBounds(settings.collection_least, settings.collection_most)
         self._again_seconds = settings.resync_seconds
         self._forbidden_at: dict[str, float] = {}
-        """The clock time at which a cluster last said that our account lacks the right, by cluster."""
+        """By cluster: the clock time at which it last refused the request because our account lacks the right."""
 
     async def delete_real(
         self, steps: Iterable[DeleteReal], reading: NodeReading, answers: WriteAnswers, carried_out: Told
@@ -135,7 +135,7 @@ class CollectionWriter:
 
     @staticmethod
     def _note(steps: Iterable[Deletion], deleted: Manifests, answers: WriteAnswers) -> None:
-        """Notes the answers. A pod that was let go is gone.
+        """Stores the answers in `answers`. A pod that was let go is gone.
 
         The state of a pod that was deleted with a grace is read again.
         """

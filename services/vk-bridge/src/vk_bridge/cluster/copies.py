@@ -238,7 +238,7 @@ class Copies:
         return {(pool, reference) for pool, references in self._referred.values() for reference in references}
 
     def _used(self) -> set[CopyPlace]:
-        """Returns the copies that the owner's real pods use, and those that pool pods bound there refer to."""
+        """Returns the copies that the owner's real pods use or that pool pods bound there refer to."""
         now, used = _now(), {place_of(reference, pool) for pool, reference in self._referred_to()}
         for namespace in self._mirror.namespaces():
             self._used_at[namespace] = now

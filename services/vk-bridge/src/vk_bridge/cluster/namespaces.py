@@ -119,7 +119,7 @@ _OF_CLUSTER: Final = {(CONFIG_MAPS.plural, name) for name in IN_EVERY_NAMESPACE}
 
 
 def is_copy(found: Manifest, pool_id: str = "") -> bool:
-    """Returns whether a ConfigMap or Secret is a copy that a bridge made. It bears both marks from the first.
+    """Returns whether a ConfigMap or Secret is a copy that a bridge made. A copy has both marks from its creation on.
 
     pool_id: the pool that the copy must be of; empty: any pool. The name alone proves nothing: names of two pools
     differ only by a hash, and users of a pool may find a name with the same hash.

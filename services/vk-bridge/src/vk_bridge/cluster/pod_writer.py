@@ -119,7 +119,7 @@ class PodWriter:
     ) -> dict[PodStep, str]:
         """Returns the outcomes of writes that were joined to collections.
 
-        A pool pod's write follows that of its real pod.
+        A pool pod is written after its real pod.
         """
         by_step = [writes(step) for step in steps if step not in put_off]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]

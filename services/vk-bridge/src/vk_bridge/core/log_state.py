@@ -176,7 +176,7 @@ class LendingLogState:
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event) -> str:
-        """Takes in one record, unless a newer one is known. Returns the cluster that it is about, "" for all."""
+        """Applies one record, unless a newer one is known. Returns the cluster that it is about, "" for all."""
         match event:
             case ClusterJoined():
                 if event.cluster not in self.clusters:
@@ -204,7 +204,7 @@ class LendingLogState:
         return getattr(event, "cluster", "")
 
     def forget(self, topic: str, key: str) -> str:
-        """Takes in a tombstone. Returns the cluster that it is about, "" for all."""
+        """Applies a tombstone. Returns the cluster that it is about, "" for all."""
         first, _, rest = key.partition("/")
         if topic == CAPACITY_NEEDED.name:
             name, _, cluster = rest.partition("/")

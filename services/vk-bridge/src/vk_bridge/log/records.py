@@ -108,7 +108,7 @@ class Records:
             return True
 
     def _keep_used(self, unwritten: Iterable[NodeUsed]) -> None:
-        """Puts unwritten hours back before those that came meanwhile. If there are too many, the oldest are dropped."""
+        """Puts unwritten hours back before the newer ones. If there are too many, the oldest are dropped."""
         self._used = deque((*unwritten, *self._used), maxlen=self._used.maxlen)
 
     def _traces_of(self, records: Sequence[Loan | NodeUsed]) -> dict[int, Headers]:

@@ -196,7 +196,7 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
     """Keeps these clusters from getting more of the shape or workload for a while, each time for twice as long.
 
     If the scheduler found no node, the hold is against the shape. Otherwise it is against the workload alone: a quota,
-    another owner's object or a missing Secret says nothing about other workloads. Another owner's object seldom goes
+    another owner's object or a missing Secret does not affect other workloads. Another owner's object seldom goes
     soon, so it is held for longer.
     """
     for cluster in clusters:

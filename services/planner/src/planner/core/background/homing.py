@@ -235,8 +235,8 @@ class Homing:
         """Returns the replicas that may go home: at most as many as have fitted for long enough and fit now.
 
         So many more that the margin stays free must fit.
-        left: the fraction of each home's room that is still free. With it, homes beyond those that have room for all
-        replicas are left out: they would get none.
+        left: the fraction of each home's room that is still free. With it, further homes are left
+        out once there is room for all replicas: they would get none.
         """
         margin = margin_of(state, workload)
         if not state.is_fresh(overflow.cluster, now):
@@ -343,7 +343,7 @@ def _figures(state: PlannerState, home: str, held: Mapping[str, object], now: fl
 
 
 def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
-    """Returns, by cluster, the shapes and workloads of which the cluster gets no more now because of a hold."""
+    """Returns, by cluster, the shapes and workloads that get no more replicas there now because of a hold."""
     found: dict[str, set[Shape | WorkloadKey]] = {}
     for (cluster, whom), hold in state.holds.running():
         if hold.until > now:

@@ -25,7 +25,7 @@ is looked at once in n / 50 looks, rounded up, however often others change."""
 
 UNUSED_SECONDS = 10.0
 """A need is kept for twice `home_after` plus these seconds after its nodes came back. Otherwise the nodes would be lent
-again before any replica went home: capacity is heard late, and moves have a budget."""
+again before any replica went home: new capacity is known late, and moves have a budget."""
 
 Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
 
@@ -109,7 +109,7 @@ class LentHomes:
 def _concerned(
     state: PlannerState, overflowed: Overflowed, lending: frozenset[str]
 ) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
-    """Yields workloads whose homes have lent nodes, and those that have a need in the log."""
+    """Yields workloads whose homes have lent nodes, and workloads that have a need in the log."""
     for key, entries in overflowed.items():
         if key in state.workloads and any(not lending.isdisjoint(entry.homes) for entry in entries):
             yield key, entries
@@ -133,7 +133,7 @@ def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, .
 
 
 def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
-    """Returns the overflow that may go home; none of a workload that never goes home, and none that a brake holds."""
+    """Returns the overflow that may go home: only of workloads that ever go home, and only if no brake holds it."""
     rules, policy = state.rules, workload.declared.policy
     never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:

@@ -241,9 +241,9 @@ def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allow
 def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """Returns, by cluster, how many leaving replicas may be removed: none until as many are available as are kept.
 
-    When scaled in, a ReplicaSet removes pods that are not ready first. So those may go at once. During a rollout only
-    replicas count that have been unbound for take_back_after. A status may be a moment old, and more pods may be ready
-    since. So unready ones wait as well while fewer are available than kept.
+    When scaled in, a ReplicaSet removes pods that are not ready first. So unready pods may go at once. During a rollout
+    only replicas count that have been unbound for take_back_after. A status may be a moment old, and more pods may be
+    ready since. So unready replicas wait as well while fewer are available than kept.
     """
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):

@@ -38,7 +38,7 @@ NOTHING = HeldReplicas(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class EligibleCluster:
-    """A cluster that may take replicas: those that it holds, how many more it certainly takes, and its tier."""
+    """A cluster that may take replicas: how many it has, how many more it certainly takes, and its tier."""
 
     joined: ClusterJoined
     held: int
@@ -101,7 +101,7 @@ def _room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mappin
 
 
 def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
-    """Returns, by cluster that may have no replicas, how many leave it: those that may move now.
+    """Returns, by cluster that may have no replicas, how many leave it: the replicas that may move now.
 
     If a person asked, all of them leave.
     """

@@ -145,7 +145,7 @@ def division_step(
 ) -> dict[str, int]:
     """Divides new replicas by weights in their order. Raises Unschedulable if the 32-bit sum of weights is too small.
 
-    Aggregated uses only as many clusters as have room for all: first those that hold some, then the others.
+    Aggregated uses only as many clusters as have room for all: first the clusters that have some, then the others.
     """
     total = _int32(sum(weight for _, weight in weights))
     if total < replicas:

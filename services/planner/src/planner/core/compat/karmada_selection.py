@@ -1,6 +1,6 @@
 """Reproduces Karmada's selection: the feasible clusters that take part, by their order and the spread constraints.
 
-Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without regard to what is needed.
+Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without regard to their room.
 Source of the rules: Karmada v1.19, read in November 2026; its search for that set looks at every one, ours does not.
 """
 
@@ -66,7 +66,7 @@ class ClusterGroup:
 
 @dataclass(frozen=True, slots=True)
 class SelectionRequest:
-    """The input of a selection besides the clusters."""
+    """The input of a selection, in addition to the clusters."""
 
     strategy: str
     replicas: int

@@ -16,8 +16,8 @@ OUT_OF_BOUNDS = "planned_total_out_of_bounds"
 class RolloutTarget:
     """A cluster in a rollout. All counts are pods.
 
-    desired, replicas: the replicas that it is to have, and those in its object now.
-    actual, available: pods that exist, and those that are available.
+    desired, replicas: the replicas that it is to have, and the replicas in its object now.
+    actual, available: the pods that exist, and how many of them are available.
     updated, updated_available: of the newest version, once the cluster has the new template.
     current_new, current_new_available: of the newest version of the template that it has.
     template_updated: whether it has the new template.

@@ -43,7 +43,7 @@ def fnv_1(text: str) -> int:
 
 
 def seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: Ties) -> dict[str, int]:
-    """Returns the seats by party, those held before included, in the order of names.
+    """Returns all seats by party, also the ones held before, in the order of names.
 
     Each new seat goes to the largest votes / (2 x seats + 1) as doubles. Parties only in initial have no votes. With no
     votes at all the seats still go out, by fewest seats.

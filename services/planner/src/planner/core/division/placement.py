@@ -368,7 +368,7 @@ def _fill_minima(
     taken: dict[str, int],
 ) -> dict[str, int]:
     """Moves replicas from clusters above their minimum to clusters below theirs.
-    Returns, by cluster, how many replicas its minimum still lacks, of those that it has room for."""
+    Returns, by cluster, how many replicas its minimum still lacks, at most as many as it has room for."""
     lacking = {}
     for tier, names in tiers:
         for name in _bounded_below(tier, names, limits):
@@ -431,7 +431,7 @@ def _may_leave(situation: Situation, cluster: str, count: int, gone: int) -> int
 def _shrink_tier(
     situation: Situation, tier: Tier, spare: Mapping[str, int], there: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """Returns, by cluster of a tier, the replicas to take of those it can spare: unbound ones first, then unready."""
+    """Returns, by cluster of a tier, the replicas to take, at most its spare ones: unbound first, then unready."""
     held, taken = situation.held, dict[str, int]()
     steps = [
         {name: held[name].unbound for name in spare},

@@ -1,4 +1,4 @@
-"""Defines what a division depends on and what it returns, with texts for people."""
+"""Defines the input and the result of a division, with texts for users."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,7 +121,7 @@ class Division:
     waits_in: Mapping[str, int] = field(default_factory=dict)
 
     def waiting_for(self) -> str:
-        """Returns a text for people: what unplaced or misplaced replicas wait for."""
+        """Returns a text for users: what unplaced or misplaced replicas wait for."""
         return waits_text(self.waits())
 
     def waits(self) -> list[PlacementWait]:

@@ -43,7 +43,7 @@ def as_input(entry: DivisionEntry) -> ClusterInput:
 
 
 def limit_text(limit: Limit) -> str:
-    """Returns the text of a limit for people; empty for NO_LIMIT."""
+    """Returns the text of a limit for users; empty for NO_LIMIT."""
     if limit.nodes is not None:
         return limit.nodes.text + _not_bound(limit.number) if limit.number else limit.nodes.text
     if limit.said:

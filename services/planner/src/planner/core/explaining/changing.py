@@ -39,7 +39,7 @@ Steps = Generator[None, None, None]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOutcome:
-    """The replicas without a place, and those placed outside the first tier. Fewer is better; `unplaced` counts first.
+    """The replicas without a place, and the replicas outside the first tier. Fewer is better; `unplaced` counts first.
 
     placed: all replicas with a place. With copies in every cluster there are more than were asked for.
     """

@@ -227,7 +227,7 @@ def _declared(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
 
 
 def _clusters(state: PlannerState, case: ExplainedCase) -> Iterator[_Explained]:
-    """Yields each cluster of each tier in the order of use, then those that no tier selects."""
+    """Yields each cluster of each tier in the order of use, then the clusters that no tier selects."""
     tiers = clusters_by_tier(case.situation)
     for tier, names in tiers:
         for name in names:

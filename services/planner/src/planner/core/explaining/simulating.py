@@ -134,7 +134,7 @@ class Simulation:
     # ── What is decided ─────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, name: str, request: ApplyRequest) -> SimulatedAnswer:
-        """Answers a request as the planner would now. name: of the workload, for people."""
+        """Answers a request as the planner would now. name: of the workload, for users."""
         try:
             decided = decisions.apply(self.state, replace(request, idempotency_key=""), self._moment())
         except RequestError as error:

@@ -18,7 +18,7 @@ SUPPOSED_BLOCK = 1_000_000
 
 
 class IndistinguishablePods(Exception):
-    """The pods of a workload cannot be told from others in a cluster, so it is unknown what is there without them."""
+    """A workload's pods cannot be told from others in a cluster, so nobody knows the cluster's pods without them."""
 
 
 class Supposition:

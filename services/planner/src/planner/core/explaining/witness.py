@@ -37,7 +37,7 @@ OF_OTHERS: tuple[tuple[str, Filter], ...] = (
     ("PodTopologySpread", filter_by_spread),
     ("InterPodAffinity", filter_by_other_pods),
 )
-"""Filters that look at other pods or volumes. With RESOURCES between these two lists, the order is that of the
+"""Filters that look at other pods or volumes. With RESOURCES between these two lists, the order is as in the
 kube-scheduler: the first filter that bars a node is its reason."""
 ONE_A_NODE = "NodePorts, InterPodAffinity"
 AMOUNTS_APART_MAX = 3

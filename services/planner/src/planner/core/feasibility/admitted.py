@@ -95,7 +95,7 @@ class AdmittedShapes:
     # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ShapeAdmitted) -> bool:
-        """Takes in a record; an older one is dropped.
+        """Applies a record; a record that is older than the known one is dropped.
 
         Returns whether it changes anything for replicas of the template there. That is what they ask for, whether they
         are refused, or which objects they lack.
@@ -126,13 +126,13 @@ class AdmittedShapes:
             self.forget(digest, cluster)
 
     def saw(self, digest: str) -> None:
-        """Notes that a workload with this template is declared, or is about to be."""
+        """Marks the template as declared, so that no request waits for answers about it again."""
         self._seen[digest] = None
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
 
     def claimed(self, cluster: str) -> None:
-        """Notes that a propagator has claimed the cluster."""
+        """Records that a propagator has claimed the cluster: it can be asked, and is not silent any more."""
         self.held[cluster] = None
         self.silent.pop(cluster, None)
 

@@ -79,7 +79,7 @@ class FleetRooms(Mapping[Place, Room]):
         self._certain[self._places.index[place]] = room.certain
 
     def take(self, other: "FleetRooms", clusters: frozenset[str]) -> None:
-        """Replaces the rooms of these clusters with those found for another shape."""
+        """Replaces the rooms of these clusters with the rooms for another shape."""
         for place in [place for place in self if place[0] in clusters]:
             self.put(place, other[place])
 

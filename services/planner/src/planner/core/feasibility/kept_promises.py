@@ -17,7 +17,7 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 NODES, EVERYWHERE = 0, 1
-"""Layers: the existing nodes, and those together with all that node groups could still make."""
+"""Layers: the existing nodes; or the existing nodes together with all nodes that node groups can still make."""
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]

@@ -176,7 +176,7 @@ class KeptRooms:
         return self._fits_of(view, number).fit(number)
 
     def takes_none(self, view: ClusterView, number: int) -> bool:
-        """Returns whether no node of a cluster takes a replica, whatever is reserved there."""
+        """Returns whether no node of a cluster takes a replica, even if nothing is reserved there."""
         return not self._fits_of(view, number).total[number]
 
     def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
@@ -191,7 +191,10 @@ class KeptRooms:
         return slot.fits
 
     def rooms(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
-        """Returns the rooms of all clusters. The caller must replace those of not_plain(). seen: as in Promises."""
+        """Returns the rooms of all clusters. seen: as in ClusterReservations.rooms.
+
+        They are wrong in the clusters of not_plain(); the caller must replace those.
+        """
         if seen is None or seen != self._seen_number:
             self._refresh(views)
             self._seen_number = seen

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 
 SHAPES_MAX = 4096
-"""Kept shapes. If there are more, all are forgotten, and those that are asked about come back."""
+"""The most kept shapes. If there are more, all are forgotten, and each comes back when it is asked about."""
 RESERVED_MAX = 3 * SHAPES_MAX // 4
 """Reserved shapes that are kept. The rest of SHAPES_MAX is for other shapes, until all are forgotten again."""
 RESOURCES_MAX = 256

@@ -279,7 +279,7 @@ class ClusterReservations:
     def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, sides: _Sides) -> Room:
         """Returns the room by the nested conditions of P5.
 
-        What is promised on free nodes fits there, and everything that is promised fits on all nodes.
+        The replicas promised on existing nodes must fit there, and all promised replicas must fit on all nodes.
         """
         free, new = sides.free, sides.new
         if node_groups and not free and not new:

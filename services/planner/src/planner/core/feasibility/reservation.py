@@ -1,4 +1,4 @@
-"""Computes what is reserved for a placement and not yet counted in the cluster (P4). It is derived, never released."""
+"""Computes the replicas that are reserved for a placement and not yet counted in its cluster (P4). Not stored."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

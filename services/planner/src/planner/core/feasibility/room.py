@@ -1,6 +1,6 @@
 """Computes how many more replicas a cluster certainly and possibly takes in addition to reserved ones (P5).
 
-The member's scheduler chooses the nodes. A promise must hold whatever it chooses. So every reserved, unbound replica
+The member's scheduler chooses the nodes. A promise must hold for any choice. So every reserved, unbound replica
 counts at the most that it can cost.
 """
 
@@ -107,7 +107,7 @@ class NodeReservations:
 
 
 def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> Room:
-    """Returns the room on the existing nodes. The reserved entries include those of the shape itself."""
+    """Returns the room on the existing nodes. The reserved entries include the entries of the shape itself."""
     there = reserved if isinstance(reserved, NodeReservations) else NodeReservations(reserved)
     if not there.shapes:
         return Room(fit.total, fit.possible, by_nodes(fit.limit()), fit.when_empty)

@@ -1,4 +1,4 @@
-"""Decides which virtual nodes of pools count: those whose owner's row says lent (docs/lending.md, promise 3).
+"""Decides which virtual nodes of pools count: the ones whose owner's row says lent (docs/lending.md, promise 3).
 
 The state in the owner's row decides for both clusters. State owned: the owner counts the node. Lent: the pool counts
 it. Recalled: neither does. The row also names the pool that the node is lent to. A virtual node in any other cluster
@@ -89,14 +89,14 @@ class _Pool:
 class VirtualNodes:
     """The virtual nodes of all clusters.
 
-    It marks those that do not count in the clusters' arrays (ClusterNodes.unlent).
+    It marks the ones that do not count in the clusters' arrays (ClusterNodes.unlent).
     """
 
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
 
     def follow(self, views: Views, name: str) -> list[str]:
-        """Takes in the nodes of one cluster. Returns the clusters where other nodes count than before."""
+        """Applies the present nodes of one cluster. Returns the clusters where other nodes count than before."""
         view, pool = views.get(name), self._pools.get(name)
         if view is not None and (pool.is_of(view.nodes) if pool is not None else not view.nodes.virtual_sets()):
             return self._look(views, [name])
@@ -106,7 +106,7 @@ class VirtualNodes:
         return self._look(views, None)
 
     def follow_all(self, views: Views) -> list[str]:
-        """Takes in all nodes after clusters came, left or turned out to be twins.
+        """Applies all nodes again after clusters came, left or turned out to be twins.
 
         Returns clusters where other nodes count.
         """

@@ -123,7 +123,7 @@ class ClusterAges:
     def ages_ms(
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> Mapping[str, int]:
-        """Returns the age of each cluster, rounded; −1 when nothing was ever heard. Callers must not change it."""
+        """Returns each cluster's age, rounded; −1 if none of its messages was ever read. Callers must not change it."""
         self._look(views, now, age_max_seconds, heard)
         if self._ages_ms is None:
             self._ages_ms = dict(zip(self._names, self._ages.astype(np.int64).tolist(), strict=True))

@@ -172,7 +172,7 @@ class Brakes:
         return frozenset(name for name in clusters if self.frozen(name, key)) if self.brakes else frozenset()
 
     def why_frozen(self, cluster: str, key: WorkloadKey | None = None) -> str:
-        """Returns a text for people: the brake on a cluster, for one workload or for all; empty without a brake."""
+        """Returns a text for users: the brake on a cluster, for one workload or for all; empty without a brake."""
         scope = self._brake_on(cluster, key)
         if not scope:
             return ""

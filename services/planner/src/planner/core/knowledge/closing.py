@@ -17,7 +17,7 @@ ORPHAN_THERE = "an orphan of this name is there and is left as it is"
 DEPLOYMENT = "Deployment"
 """The only kind that can be adopted."""
 CLUSTERS_NAMED_MAX = 20
-"""Clusters that a command for people names. A user with more clusters copies it and adds the others."""
+"""Clusters that a command for users names. A user with more clusters copies it and adds the others."""
 
 
 class ClosingState(Protocol):
@@ -53,7 +53,7 @@ def orphaned_in(state: ClosingState, key: WorkloadKey | None) -> frozenset[str]:
 
 
 def orphans_to_settle(state: ClosingState, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
-    """Returns texts for people, one for each kind of orphan of this name: the commands that delete it or keep it.
+    """Returns texts for users, one for each kind of orphan of this name: the commands that delete it or keep it.
 
     kind: of the workload. placed: the clusters that its placement lists.
     """

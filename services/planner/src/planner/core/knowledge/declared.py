@@ -88,7 +88,7 @@ class NamespaceDeclarations:
         return [self._dependencies[name] for name in self._with_content.get("/".join(key), ())]
 
     def declare(self, event: WorkloadDeclared) -> None:
-        """Takes in the newest declaration of a workload."""
+        """Counts the newest declaration of a workload in place of the one before."""
         key = (event.namespace, event.name)
         if key not in self._sizes:
             self._workloads[event.namespace] += 1
@@ -100,7 +100,7 @@ class NamespaceDeclarations:
                 self._put((before.kind, before.namespace, before.name), kept)
 
     def depend(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
-        """Takes in an object that goes along with a workload; an older record is dropped.
+        """Stores an object that goes along with a workload; an older record is dropped.
 
         owner: the workload's declaration, if known.
         """

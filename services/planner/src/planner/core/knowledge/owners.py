@@ -1,4 +1,4 @@
-"""Proves that a cluster's statuses are of its propagator's newest turn. Some decisions may follow only from those."""
+"""Proves that a cluster's statuses are of its propagator's newest turn, as some decisions need a proven one."""
 
 from spillway.events import WorkloadObserved
 

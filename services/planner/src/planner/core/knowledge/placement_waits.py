@@ -35,7 +35,7 @@ NO_ROLLOUT_WAIT: Final = RolloutWait()
 
 
 def waits_text(waits: Iterable[PlacementWait]) -> str:
-    """Returns the text for people."""
+    """Returns the text for users."""
     return "; ".join(f"{what} ({figures})" if figures else what for what, figures in waits)
 
 

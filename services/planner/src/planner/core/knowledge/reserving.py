@@ -1,4 +1,4 @@
-"""Computes what the parts of a workload reserve (P4), by what is known of their clusters."""
+"""Computes the replicas that a workload's parts reserve (P4), by the known state of their clusters."""
 
 from collections.abc import Iterable
 from dataclasses import replace

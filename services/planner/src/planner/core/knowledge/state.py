@@ -55,7 +55,7 @@ from spillway.model import NodeColumns, Part, Shape
 
 
 class PlannerState:
-    """The planner's state, by key. Only apply() changes what events say; aftermath.py keeps timers, holds and fresh.
+    """The planner's state, by key. Only apply() changes facts from events; aftermath.py keeps timers, holds and fresh.
 
     revision: raised when a cluster may have more room. fresh: the clusters that were fresh at the last check.
     leaving: workloads with parts to settle. moved: workloads with lost or leaving replicas; to_look_at: those of them
@@ -96,7 +96,7 @@ class PlannerState:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
-        """Takes one event in. It is idempotent: an event older than what is known is dropped."""
+        """Applies one event. It is idempotent: an event that is older than the known state is dropped."""
         match event:
             case ClusterJoined():
                 self._join(event)
@@ -200,7 +200,7 @@ class PlannerState:
         return self._joined.of(self.clusters, self._seen.nodes)
 
     def ages_ms(self, now: float) -> Mapping[str, int]:
-        """Returns the age of what is known of each cluster; −1 when nothing was ever heard of it."""
+        """Returns the age of each cluster's known state in milliseconds; −1 if no message of it was read."""
         return self._ages.ages_ms(self.clusters, now, self.rules.capacity_age_max, self._seen.heard)
 
     def fleet_replicas(self) -> int:
@@ -371,7 +371,7 @@ class PlannerState:
             needs[event.cluster] = event
 
     def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
-        """Takes in a claim of a propagator or collector, or the shape that a cluster admits for a template."""
+        """Applies a claim of a propagator or collector, or the shape that a cluster admits for a template."""
         if isinstance(event, ShapeAdmitted):
             self._hear_epoch(event.cluster, event.epoch)
             if self.admitted.apply(event):
@@ -478,7 +478,7 @@ class PlannerState:
             self._index(workload)
 
     def _shape_changed(self, digest: str, cluster: str) -> None:
-        """Reserves again, in the new shape, what is promised for this template there, and retries what waits."""
+        """Reserves again, in the new shape, the replicas promised for this template there; retries waiting ones."""
         self.waiting.retry_template(digest)
         for key in self.keys_in(cluster):
             if any(shape.template == digest for shape in self.workloads[key].shapes()):

@@ -29,7 +29,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class PlacementSubject:
-    """A workload as it is to be placed: its declaration and newest template, and what is known of it so far."""
+    """A workload that is to be placed: its declaration, its newest template, and its known state so far."""
 
     declared: WorkloadDeclared
     template: RolloutTemplate
@@ -44,7 +44,7 @@ class PlacementSubject:
         return (self.declared.namespace, self.declared.name)
 
     def template_of(self, part: Part) -> RolloutTemplate:
-        """Returns the template that a part of a known workload bears."""
+        """Returns the template that a part of a known workload has."""
         return self.template if self.known is None else self.known.template_of(part)
 
 

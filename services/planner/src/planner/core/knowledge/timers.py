@@ -17,7 +17,7 @@ class ProgressTimer:
     replicas from binding.
     unbound: the number of unbound replicas.
     since: the time of the last progress.
-    missing_since: when the cluster first reported a missing object, whatever versions the part had since. None: no
+    missing_since: when the cluster first reported a missing object, also under earlier versions of the part. None: no
     object is missing.
     """
 
@@ -32,7 +32,7 @@ class PlacementHold:
     """A cluster gets no more of a shape or workload until a time. The next hold lasts twice as long.
 
     until: the end. seconds: its length. over: whether its pause has ended.
-    why: the cluster's reason, for people; empty if it gave none.
+    why: the cluster's reason, for users; empty if it gave none.
     workload: the workload whose replicas were taken back last; None if not known.
     """
 

@@ -209,7 +209,7 @@ class WaitingList:
         return found
 
     def hopeful_in(self, cluster: str) -> Iterator[WorkloadKey]:
-        """Yields workloads that a cluster's existing nodes may take, by the last look, and those not looked at."""
+        """Yields workloads that a cluster's existing nodes may take, by the last look, or that were not looked at."""
         known = self._rooms.get(cluster, {})
         for shape, keys in self._keys_by_shape.items():
             rooms = known.get(shape)

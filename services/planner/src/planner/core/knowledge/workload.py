@@ -30,14 +30,14 @@ COUNT_MAX: Final = 10**9
 NOT_CREATED: Final = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 """States of a part that its cluster did not carry out: its object does not exist, or is not as decided."""
 UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
-"""Stands for the missing objects of a propagator that sends no list of them."""
+"""The missing objects, if a propagator of an older version sends no list of them."""
 
 
 @dataclass(slots=True)
 class Workload:
     """One workload and what the planner remembers of it. A restart forgets all fields from waiting_since on.
 
-    template: read from the declaration's manifest. earlier: templates that some parts still bear, by template
+    template: read from the declaration's manifest. earlier: templates that some parts still have, by template
     generation.
     waiting_since, settled: when replicas began to wait for binds, and whether that wait is over.
     lent_since: when replicas began to wait for lent nodes.
@@ -77,11 +77,11 @@ class Workload:
 
     @property
     def unmodelled(self) -> tuple[str, ...]:
-        """Returns names, for people, of things that a replica asks for and the planner does not compute."""
+        """Returns names, for users, of things that a replica asks for and the planner does not compute."""
         return with_overhead(self.template.unmodelled, self.shape)
 
     def template_of(self, part: Part) -> RolloutTemplate:
-        """Returns the template that a part bears."""
+        """Returns the template that a part has."""
         if not self.earlier:
             return self.template
         return self.earlier.get(template_number(part, self.declared), self.template)

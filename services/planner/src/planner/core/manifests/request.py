@@ -382,7 +382,7 @@ def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
 
 
 def _drop_finalizers(manifest: dict[str, Any]) -> Iterable[str]:
-    """Removes finalizers, also those of pods and claims, and yields warnings.
+    """Removes finalizers, also from pods and volume claims, and yields warnings.
 
     An object with a finalizer stays when it is deleted, until somebody removes the finalizer. One such workload would
     keep its cluster from leaving.

@@ -1,4 +1,4 @@
-"""Reads what a manifest says about its pods and how they roll, and finds the templates that a workload's parts bear."""
+"""Reads a manifest's pod template and rollout strategy, and finds the templates that a workload's parts have."""
 
 import json
 import re
@@ -138,7 +138,7 @@ def _pods_or_percentage(value: int | str, field: str) -> int | str:
 
 
 def read_earlier(declared: WorkloadDeclared) -> dict[int, RolloutTemplate]:
-    """Returns the earlier templates that parts still bear, by template generation."""
+    """Returns the earlier templates that parts still have, by template generation."""
     return {
         entry.template_generation: read_template(entry.manifest, declared.namespace)
         for entry in declared.earlier_templates
@@ -146,7 +146,7 @@ def read_earlier(declared: WorkloadDeclared) -> dict[int, RolloutTemplate]:
 
 
 def template_number(part: Part, declared: WorkloadDeclared) -> int:
-    """Returns the template generation that a part bears. Old records have 0, which means the newest."""
+    """Returns the template generation that a part has. Old records have 0, which means the newest."""
     return part.template_generation or declared.template_generation
 
 

@@ -51,8 +51,8 @@ def divide(
     """Divides a workload over the fleet as it is now.
 
     Replicas that must leave lost and draining clusters are divided twice when the brakes let fewer of them move. The
-    first division tells how many have a place elsewhere. The same holds for replicas that the policy rules out. If a
-    person asks now, those move as far as other clusters take them.
+    first division shows how many have a place elsewhere. The same holds for replicas that the policy rules out. If a
+    person asks now, these replicas move as far as other clusters take them.
     """
     why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
     if how.by_name:

@@ -20,7 +20,7 @@ LEFT_SHOWN: Final = 10
 
 
 def left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:
-    """Returns the first workloads listed in the cluster: those whose removal is awaited, then the others by name.
+    """Returns the first workloads listed in the cluster: ones whose removal is awaited, then the others by name.
 
     phase: the cluster's phase, now or from now on. Empty for a cluster that keeps its replicas.
     """

@@ -24,7 +24,7 @@ def most_in(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
 
 
 def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
-    """Returns, by cluster, kept replicas that the policy wants elsewhere, except those a person sent there by name.
+    """Returns, by cluster, kept replicas that the policy wants elsewhere and that no person sent there by name.
 
     The result is computed again only when the placement, the policy or the fleet's clusters have changed. Callers must
     not change it.

@@ -97,12 +97,12 @@ def waited_for(
 
 
 def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
-    """Returns the missing objects by cluster as texts for people."""
+    """Returns the missing objects by cluster as texts for users."""
     return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
 
 
 def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
-    """Returns texts for people: what the clusters that got replicas lack, and which clusters lack it.
+    """Returns texts for users: what the clusters that got replicas lack, and which clusters lack it.
 
     lacking: by cluster, what it lacks. parts: the placement's.
     """

@@ -105,7 +105,7 @@ def _frozen(state: PlannerState, workload: Workload, turn: RolloutTurn, to_roll:
 
 
 def held_by_brakes(state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
-    """Returns a text for people: which clusters a brake keeps from the newest template, and which brake.
+    """Returns a text for users: which clusters a brake keeps from the newest template, and which brake.
 
     Uses the brakes as they are now. A placement's own text is from the time when it was last decided.
     """
@@ -255,7 +255,7 @@ def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) ->
     """Returns how many replicas of a shape the cluster certainly takes once the part's pods are gone. None: not known.
 
     It is not known while pods of several sizes may run there, since no record says which node has which. It is also not
-    known where no record shows the object, unless the cluster said that it has none.
+    known where no record shows the object, unless the cluster reported that it has none.
     """
     if facts_of(state, workload.key, part.cluster) is None and not _has_nothing(workload, part):
         return None
@@ -263,7 +263,7 @@ def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) ->
 
 
 def _has_nothing(workload: Workload, part: Part) -> bool:
-    """Returns whether the cluster said of this version that its API refused the object, and that no object exists."""
+    """Returns whether the cluster reported, at this version, that its API refused the object and that none exists."""
     said = refused_there(workload, part)
     return said is not None and shows_found(said, None, workload.template_of(part))
 

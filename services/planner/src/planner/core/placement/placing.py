@@ -63,7 +63,7 @@ class PlacementResult:
     """A placement, the division behind it, and its events (none when nothing changed).
 
     changes: the events without the decision's record. record: makes that record when it is first asked for. The record
-    shows the state at the time of the decision, whatever has changed since.
+    shows the state at the time of the decision, even if that has changed since.
     """
 
     placement: PlacementDecided

@@ -1,6 +1,6 @@
 """Finds clusters whose nodes would take more replicas if their room were not promised to other workloads.
 
-The text for the user then says so, and not that the nodes are too small.
+The text for the user then names the promises. Otherwise the nodes would seem to be too small.
 """
 
 from dataclasses import replace

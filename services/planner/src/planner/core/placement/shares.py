@@ -14,7 +14,7 @@ from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
 
 @dataclass(frozen=True, slots=True)
 class PartShare:
-    """The replicas that a part will list. new: those of the kept replicas that need new nodes."""
+    """The replicas that a part will list. new: how many of the kept replicas need new nodes."""
 
     kept: int
     new: int
@@ -94,7 +94,7 @@ def part_of(
     version: Generation,
     template: int,
 ) -> Part:
-    """Returns a part with a new version. template: the template generation that the part bears."""
+    """Returns a part with a new version. template: the template generation that the part has."""
     stays_empty = before is not None and not before.replicas and not before.removing
     return Part(
         cluster=cluster,
@@ -160,7 +160,7 @@ def first_part(cluster: str, version: Generation, division: Division, template: 
 
 
 def without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
-    """Returns the parts without those to be removed whose API server has, under its other name, a part that stays.
+    """Returns the parts, but drops a part to be removed if its API server's other name has a part that stays.
 
     Both names have one object, and its removal would end the pods of the other part. version: given to the parts that
     stay, so that their version is above the object's, whichever part wrote the object last.
@@ -238,7 +238,7 @@ def kept_part(before: Part | None, share: PartShare, template: int) -> Part | No
 
 
 def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
-    """Returns whether a part was carried out as far as its cluster allows. The planner cannot hasten what is left.
+    """Returns whether a part was carried out as far as its cluster allows. The planner cannot speed up the rest.
 
     That is so when the record shows the object as decided, or when the cluster's API refused the object.
     """

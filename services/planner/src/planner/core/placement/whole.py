@@ -41,7 +41,7 @@ def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
 def divide_whole(situation: Situation) -> Division:
     """Divides a whole workload: all replicas go to one cluster, or none.
 
-    They never move; those that do not fit are unplaced.
+    They never move. If they do not fit, they are unplaced.
     """
     tiers, limits = clusters_by_tier(situation), {limit.cluster: limit for limit in situation.policy.limits}
     kept = {name: held.replicas for name, held in situation.held.items()}

@@ -1,4 +1,4 @@
-"""Answers questions with values for people and machines. It reads the state and changes nothing."""
+"""Answers questions about the state, with values for users and programs. It reads the state and changes nothing."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -217,7 +217,7 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
 
 
 def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
-    """Returns the objects that bear this fleet's label and that no placement lists, by cluster and name."""
+    """Returns the objects that have this fleet's label and that no placement lists, by cluster and name."""
     joined = {cluster.cluster for cluster in state.joined()}
     found = [
         one
@@ -245,7 +245,7 @@ def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]
 
 
 def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
-    """Returns how many more replicas of a shape each cluster takes, on existing nodes and on those of node groups."""
+    """Returns how many more replicas of a shape each cluster takes, on existing and on new nodes of node groups."""
     declaration = read_manifests(request.manifests)
     shape = bare(declaration.shape)
     rooms, inputs = state.all_rooms(shape, now), []

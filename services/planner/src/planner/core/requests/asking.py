@@ -1,4 +1,4 @@
-"""Chooses the clusters that are asked which shape they admit for a new template, and those to wait for."""
+"""Chooses the clusters that are asked which shape they admit for a new template, and whose answers are awaited."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -71,7 +71,7 @@ def question(
 def unheard(
     state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yields (template digest, clusters): those that replicas would go to by now and that have not answered yet."""
+    """Yields (template digest, clusters): clusters that replicas would go to now and that have not answered yet."""
     planned: Planned = {}
     for request in requests:
         declaration = read_manifests(request.manifests)

@@ -65,7 +65,7 @@ class DecidedRequest:
 class UnansweredDecision:
     """The decision on a request, before its answer is part of the declaration.
 
-    lacking: by cluster, the objects that the newest template names and the cluster said that it lacks.
+    lacking: by cluster, the objects that the newest template names and the cluster reported missing.
     """
 
     declared: WorkloadDeclared
@@ -138,7 +138,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     """Changes the number of replicas.
 
     Raises RequestError when the workload is unknown or being deleted. Also when a scale policy sets its replicas,
-    unless it has none: such a workload may be started again.
+    unless it has 0 replicas: such a workload may be started again.
     """
     replicas = check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)

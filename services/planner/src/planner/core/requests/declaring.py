@@ -89,7 +89,7 @@ def _replicas(state: PlannerState, declaration: Declaration, known: Workload | N
 def with_templates(
     declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part], *, may_stop: bool = True
 ) -> WorkloadDeclared:
-    """Returns the declaration with the manifests of exactly those earlier templates that these parts bear.
+    """Returns the declaration with the manifests of exactly the earlier templates that these parts have.
 
     It also names the cluster in which its rollout stopped, if it did. may_stop: whether these parts may stop it.
     Raises RequestError (FAILED_PRECONDITION) when the templates are too many, or too large for one record.
@@ -147,7 +147,7 @@ def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool
 def dependencies(
     state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
 ) -> tuple[DependencyDeclared, ...]:
-    """Returns records of the objects that go along, and records without content for those no longer listed.
+    """Returns records of the objects that go along, and records without content for objects no longer listed.
 
     Else the log, and each service that follows it, would keep the content as long as the workload exists. The record is
     no tombstone: another workload may have the name by now, with its record in another partition. A reader that reads

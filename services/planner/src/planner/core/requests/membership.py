@@ -211,7 +211,7 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
 
 
 def _replicas_to_go(state: PlannerState, cluster: str, phase: str) -> int:
-    """Returns the kept replicas that must leave the cluster: all if it is lost, else those that move by themselves."""
+    """Returns how many kept replicas must leave the cluster: all if it is lost, else if they move by themselves."""
     workloads = (state.workloads[key] for key in state.keys_in(cluster))
     return sum(
         workload.parts[cluster].replicas_kept

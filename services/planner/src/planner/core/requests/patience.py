@@ -39,8 +39,8 @@ class UndecidedRequests:
     """Tracks undecided requests.
 
     A call has less time than the wait for binds may take, and a replica that only possibly fits is neither promised nor
-    refused. So an undecided caller is told to ask again, and the next call with its key continues the wait. Later
-    requests about the same workload are sent back, too, until that call is taken up.
+    refused. So an undecided caller has to ask again, and the next call with its key continues the wait. Later requests
+    about the same workload are sent back, too, until that call is taken up.
 
     call_seconds: the time of one call. again_seconds: how long a request that was sent back keeps its turn.
     kept_max: the most undecided requests that are known, and the most workloads with requests that were sent back.

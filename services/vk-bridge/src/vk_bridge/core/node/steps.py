@@ -320,9 +320,9 @@ def _recalled(
 def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step:
     """Returns the step that ends the loan.
 
-    If the pool could not be searched for the virtual node, the log is told first.
+    If the pool could not be searched for the virtual node, a record of that is published first.
 
-    For a loan that the log has as lent, the NodeReturned that follows says that the virtual node may remain.
+    For a loan that the log has as lent, the NodeReturned that follows contains that the virtual node may remain.
     """
     looked = observation.pool_read and desired.pool_joined
     if looked or not node.pool or node.pool in desired.left_in or node.loan is None or node.loan == desired.logged:

@@ -216,7 +216,7 @@ def _taints(theirs: Iterable[Manifest], virtual_spec: VirtualNodeSpec) -> list[d
 
 
 def _sorted_taints(taints: Iterable[Manifest]) -> list[tuple[str, str, str]]:
-    """Returns the taints without those that the pool's Kubernetes puts on by itself."""
+    """Returns the taints, except the ones that the pool's Kubernetes puts on by itself."""
     read = ((taint["key"], taint.get("value", ""), taint.get("effect", "")) for taint in taints)
     return sorted(taint for taint in read if not taint[0].startswith(TRANSIENT_TAINTS))
 

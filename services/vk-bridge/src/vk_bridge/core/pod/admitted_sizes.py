@@ -131,8 +131,7 @@ class Refusals:
         self._kept_seconds = kept_seconds
         self._by_node: dict[str, dict[str, tuple[AdmittedSizes, float]]] = {}
         self._kinds: dict[Kind, tuple[AdmittedSizes, float]] = {}
-        """The sizes of enlarged pods by the size that the pool counts, and the time at which a node last refused such a
-        pod."""
+        """By the size that the pool counts: the sizes of an enlarged pod, and when such a pod was last refused."""
 
     def would_refuse(self, pool_pod: Manifest, room: Mapping[str, int], now: float, pause_seconds: float) -> bool:
         """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""
@@ -162,7 +161,7 @@ class Refusals:
 
 
 def text_of_added(real_pod: Manifest, pool_pod: Manifest) -> str:
-    """Returns the added sizes as text for people; empty if nothing was added."""
+    """Returns the added sizes as text for users; empty if nothing was added."""
     added = sizes_asked(real_pod, pool_pod).added()
     return ", ".join(f"{name} {quantity_text(name, amount)}" for name, amount in sorted(added.items()))
 

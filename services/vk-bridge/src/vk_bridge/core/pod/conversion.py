@@ -1,4 +1,4 @@
-"""Converts a pool pod to its real pod, or says why it cannot: table "Pool pod → real pod" of docs/lending.md."""
+"""Converts a pool pod to its real pod, or says why not: table "Pool pod → real pod" of docs/lending.md."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Says which pool pods are refused and why: they reach for a host, for the owner's objects, or for the pool's API.
+"""Decides which pool pods are refused and why: they reach for a host, for the owner's objects, or for the pool's API.
 
 A field that is not known here is refused by name, because it might reach for something of the owner's.
 """

@@ -22,7 +22,7 @@ class MutableFields:
     """The fields of a pod that Kubernetes lets people change.
 
     images: by container name.
-    labels, annotations: digests of those that are carried over.
+    labels, annotations: digests of the ones that are carried over.
     sizes: the digest of what the pod and its containers ask for; empty if an older version created the real pod. Sizes
         are never carried over: a real pod keeps those with which it was created.
     """

@@ -1,4 +1,4 @@
-"""Decides what is desired for each node of an owner: from the lending rules, waiting pods, recalls and idle times."""
+"""Decides which of an owner's nodes are to be lent or recalled, by rules, waiting pods, recalls and idle times."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ class OwnerCache:
 
     @property
     def node_count(self) -> int:
-        """Returns the number of all nodes in the cluster, including those that others lend to it."""
+        """Returns the number of all nodes in the cluster, including nodes that others lend to it."""
         return len(self.nodes) + len(self._virtual)
 
     @property
@@ -111,7 +111,7 @@ class OwnerCache:
         return gone | found.keys()
 
     def put_node(self, node: WatchedNode, now: float) -> set[str]:
-        """Takes in a node. A virtual node that another cluster lends here is not the owner's own, nor are its marks."""
+        """Applies a node. A virtual node that another cluster lends here is not the owner's own, nor are its marks."""
         name = node.metadata.name
         if _is_virtual(node):
             known = {self.drop_node(name)} if name in self.nodes else set()
@@ -190,7 +190,7 @@ class OwnerCache:
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def is_marked(self, node: str) -> bool:
-        """Returns whether the node bears our marks or has real pods of a pool."""
+        """Returns whether the node has our marks or real pods of a pool."""
         known = self.nodes.get(node)
         marked = known is not None and (known.register.marked or known.register.state != OWNED)
         return marked or self.has_real_pods(node)
