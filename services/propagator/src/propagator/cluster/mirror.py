@@ -161,7 +161,7 @@ class ObjectMirror:
         return frozenset(owners)
 
     def _note_label(self, target: PartTarget) -> None:
-        """Stores which workload has this label, if the name is so long that the label is a shortened one.
+        """Stores which workload has this label, if the name is so long that the label may be a shortened one.
 
         A shorter label is the workload's name itself.
         """

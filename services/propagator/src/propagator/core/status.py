@@ -113,7 +113,7 @@ def held_back(
 
 
 def with_beside(shown: WorkloadObserved | None, others: Iterable[DependencyReference]) -> WorkloadObserved | None:
-    """Returns the status with the names of further orphans of this workload, in its namespace.
+    """Returns the status with the names of other objects of ours in the workload's namespace that no placement lists.
 
     others: these objects, without the one that the status is about.
     """

@@ -39,7 +39,7 @@ Loan = NodeLent | NodeReturned
 
 
 class LendingLogState:
-    """What the log says about lending. Only apply, forget and note_swept change it; other code only reads.
+    """The log's state of lending. Only apply, forget and note_swept change it; other code only reads.
 
     loans: the last record of each node's loan, by cluster and node.
     recalls: the open and the settled recalls, by cluster and node.

@@ -46,7 +46,7 @@ class HeadroomPace:
 
 @dataclass(frozen=True, slots=True)
 class IdleHeadroom:
-    """How many replicas of a workload a supply class can hold in total, those already there included.
+    """The total number of a workload's replicas that a supply class can hold, its present replicas included.
 
     trouble: why the number is not known; empty if it is.
     """
@@ -102,7 +102,7 @@ def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) 
 
 
 def _following_below(state: PlannerState, workload: Workload) -> Iterator[Workload]:
-    """Yields workloads of lower priority that follow headroom, too. They give way: they shrink when room shrinks."""
+    """Yields workloads of lower priority that also follow headroom and so give way: one replica makes room for one."""
     for key in state.scalings.following:
         other = state.workloads.get(key)
         if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
@@ -187,9 +187,9 @@ class Headrooms:
     def _look(self, state: PlannerState, workload: Workload, moment: Moment) -> Iterator[LoadObserved]:
         """Yields one workload's LoadObserved: for each supply class that its policy names and whose report is due.
 
-        First the numbers of replicas are compared with the last look. After a decrease, room that the lost replicas may
-        still use counts as used: the old number stays until their grace period and `settle` are over. Then a class is
-        reported if its headroom changed, or if the last report is older than `repeat`.
+        First the numbers of replicas are compared with the last look. After a decrease, the removed replicas may still
+        run and count nowhere. So a smaller headroom is not reported until their grace period and `settle` are over. Then
+        a class is reported if its headroom changed, or if the last report is older than `repeat`.
         """
         now, said = moment.now, self._said.get(workload.key)
         replicas = {name: part.replicas for name, part in workload.parts.items()}

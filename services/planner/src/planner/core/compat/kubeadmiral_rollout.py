@@ -114,7 +114,7 @@ def is_scaling(fleet: RolloutFleet) -> bool:
 
 
 def _flips(fleet: RolloutFleet, target: RolloutTarget) -> bool:
-    """Returns whether the cluster still rolls with maxSurge only, although the fleet allows maxUnavailable."""
+    """Returns whether the cluster still rolls with maxSurge only, although the fleet does not."""
     by_surge = target.max_surge > 0 and target.max_unavailable == 0
     fleet_by_surge = fleet.max_surge > 0 and fleet.max_unavailable == 0
     return by_surge and not fleet_by_surge and target.updated_available < target.replicas

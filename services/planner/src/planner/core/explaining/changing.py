@@ -150,8 +150,8 @@ class ChangeSearch:
         def is_enough(outcome: ReplicaOutcome) -> bool:
             """Returns whether the outcome reaches the goal: all replicas placed, or all in the first tier.
 
-        If no amount reaches the goal, it returns whether the outcome is better than without a change.
-        """
+            If the largest change does not reach the goal, it returns whether the outcome is better than without one.
+            """
             if best.unplaced == 0 and self._base.unplaced:
                 return outcome.unplaced == 0
             return outcome == best if best == ReplicaOutcome(0, 0) else outcome.is_better(self._base)

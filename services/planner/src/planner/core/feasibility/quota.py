@@ -18,7 +18,7 @@ COMPUTE = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class QuotaAllowance:
-    """How many more replicas the quotas admit, and which quota limits them.
+    """The number of further replicas that the quotas admit, and the quota that limits them.
 
     certain: replicas in addition to all reserved ones. possible: replicas if nothing were reserved.
     """

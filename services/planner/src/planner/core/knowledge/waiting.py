@@ -90,7 +90,7 @@ class WaitingList:
                 rooms.pop(shape, None)
 
     def in_vain(self, cluster: str, loans: Loans, until: float) -> None:
-        """Records that a workload waited for nodes that this cluster has lent, and no node came back.
+        """Records that a workload waited for nodes that this cluster has lent, and none of its loans changed.
 
         Its bridge or the descheduler may be away. So `answers` returns False, and no workload waits for these nodes,
         until one of the loans changes or the time `until` comes. loans: the cluster's loans now.

@@ -87,7 +87,7 @@ Grown = list[tuple[str, bool, int]]
 def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
     """Returns as many more replicas as fit in the cluster that has the workload.
 
-    If none are left there, all fit or none is placed.
+    If no replica is left there, either all fit or none is placed.
     """
     if len(situation.listed) > 1:
         return []
