@@ -175,7 +175,7 @@ class RecallCause:
 def recall(
     state: DeschedulerState, loan: NodeLent, generation: Generation, why: RecallCause, now_ms: int
 ) -> NodeRecalled:
-    """Returns the record that ends a loan."""
+    """Returns the NodeRecalled of a loan: with it, the node begins to go back to its owner."""
     return NodeRecalled(
         cluster=loan.cluster,
         node=loan.node,

@@ -1,9 +1,9 @@
 """Computes the headroom of workloads that follow it: in replicas, by supply class of the clusters. Pure functions.
 
 A cluster's headroom is its certain room plus what the workload itself has there, bound or reserved. So the workload's
-own scaling does not change it, and a replica that a move doubles counts as room, not as use. Workloads of lower
-priority that give way, and those of higher priority that must be given way to, count if both may run on the same nodes
-(protocols: Headroom).
+own scaling does not change it, and a replica that a move doubles counts as room, not as use. Two kinds of other
+workloads change it, if both may run on the same nodes (protocols: Headroom). Bound replicas of lower-priority ones that
+follow headroom are added, because they give way. Replicas of higher-priority ones that wait for room are subtracted.
 """
 
 import json
@@ -117,7 +117,10 @@ def _bound(state: PlannerState, workload: Workload, cluster: str) -> int:
 
 
 def _replicas_for(waiting: Workload, workload: Workload) -> int:
-    """Returns how many replicas of workload use as much as the waiting ones; 0 if they cannot run on the same nodes."""
+    """Returns how many replicas of `workload` request as much as the unplaced replicas of `waiting`.
+
+    Returns 0 if the two cannot run on the same nodes.
+    """
     mine, theirs = dict(workload.shape.requests), dict(waiting.shape.requests)
     if not _same_nodes(workload.shape, waiting.shape) or any(not mine.get(name) for name in theirs):
         return 0
@@ -188,8 +191,8 @@ class Headrooms:
         """Yields one workload's LoadObserved: for each supply class that its policy names and whose report is due.
 
         First the numbers of replicas are compared with the last look. After a decrease, the removed replicas may still
-        run and count nowhere. So a smaller headroom is not reported until their grace period and `settle` are over. Then
-        a class is reported if its headroom changed, or if the last report is older than `repeat`.
+        run and count nowhere. So a smaller headroom is not reported until their grace period and `settle` are over.
+        Then a class is reported if its headroom changed, or if the last report is older than `repeat`.
         """
         now, said = moment.now, self._said.get(workload.key)
         replicas = {name: part.replicas for name, part in workload.parts.items()}

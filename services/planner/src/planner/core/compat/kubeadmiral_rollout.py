@@ -180,7 +180,7 @@ class _Spender:
     def _update_shrunk(self, target: RolloutTarget) -> None:
         """Updates a cluster that shrinks.
 
-        The removed pods were the unavailable ones first. Its surge alone does not begin it.
+        Unavailable pods are removed first, so they use less of the budget. A surge in use is no reason to begin.
         """
         step = self._steps.get(target.cluster)
         to = target.replicas if step is None or step.replicas is None else step.replicas

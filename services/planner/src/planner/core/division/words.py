@@ -14,7 +14,7 @@ from spillway.model import ClusterInput
 from spillway.texts import counted, cut, waiting
 
 NAMED_MAX = 8
-"""Clusters that a text names."""
+"""The most clusters that a text names."""
 WORDS_MAX = 300
 """Characters kept of a text from a cluster. Each decision's record has such a text for each cluster, so it is cut."""
 

@@ -34,7 +34,7 @@ Effects = dict[tuple[int, int], Effect]
 
 
 def effects_of(shapes: Sequence[Shape]) -> Effects:
-    """Returns what replicas of these shapes may do to each other."""
+    """Returns the effects that replicas of these shapes may have on each other."""
     effects: Effects = {}
     lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
     others = ByLabel(shapes) if lookers else None

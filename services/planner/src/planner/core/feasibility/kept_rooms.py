@@ -50,11 +50,11 @@ class _RoomsAlone(NamedTuple):
 
 
 class _Slot:
-    """One cluster.
+    """The values that are kept for one cluster.
 
     is_current: whether the slack was computed for the nodes in their present state.
     odd: the number of reservations that arrays cannot hold.
-    found, rooms: by shape, until something changes here.
+    found, rooms: computed numbers and rooms by shape, until something changes in the cluster.
     """
 
     def __init__(self, index: int, fits: KeptFits, groups: KeptGroups) -> None:
@@ -180,7 +180,7 @@ class KeptRooms:
         return not self._fits_of(view, number).total[number]
 
     def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
-        """Returns what Promises.beside_nothing returns."""
+        """Returns the result of ClusterReservations.beside_nothing."""
         fits = self._fits_of(view, number)
         return int(fits.total[number]), fits.limit(number)
 

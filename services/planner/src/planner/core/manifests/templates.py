@@ -60,7 +60,7 @@ class RolloutTemplate:
     def may_go_without_surge(self, replicas: int) -> bool:
         """Returns whether the controller may remove old pods before it has room for new ones.
 
-        It always makes progress.
+        It may if maxUnavailable is above 0 pods, or if both limits are 0: it always makes progress.
         """
         return _pods_of_unavailable(self.unavailable, replicas) > 0 or self.surge_of(replicas) == 0
 

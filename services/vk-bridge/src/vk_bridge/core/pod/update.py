@@ -92,7 +92,7 @@ def _sizes(spec: Manifest) -> str:
 
 
 def _read(real_pod: Manifest) -> MutableFields | None:
-    """Returns what the real pod was last given; None if it cannot be read, as anybody in the owner may write there."""
+    """Returns the real pod's last given values; None if unreadable, as anybody in the owner may write there."""
     try:
         return msgspec.json.decode((real_pod["metadata"].get("annotations") or {}).get(GIVEN, ""), type=MutableFields)
     except msgspec.DecodeError:
