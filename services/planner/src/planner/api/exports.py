@@ -117,7 +117,7 @@ def save(replies: Sequence[ExportReply], path: Path) -> None:
 
 
 def load(path: Path) -> list[ExportReply]:
-    """Reads what save wrote.
+    """Reads a file that save() wrote.
 
     Raises NotAnExport with the number of readable records when a file is cut off or damaged.
     """

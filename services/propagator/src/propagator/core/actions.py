@@ -19,8 +19,8 @@ FINALIZER_CHARACTERS = 100
 class PropagationRules:
     """The choices of the fleet's operator.
 
-    corrections_max: the corrections of one object within the window.
-    creations_max: the creations of one version of an object within the window.
+    corrections_max: the most corrections of one object within the window.
+    creations_max: the most creations of one version of an object within the window.
     """
 
     fleet: str
@@ -137,8 +137,8 @@ def lacks(missing: Iterable[DependencyReference], namespace: str, note: str = ""
 class Hold:
     """Waits for a record or an event, or for `seconds` at most if that is not 0.
 
-    lasting: the reason does not pass by itself, so it is published at once; other reasons once they have lasted a
-        while.
+    lasting: whether the reason cannot pass by itself; then it is published at once. Other reasons are published once
+        they have lasted a while.
     """
 
     reason: str

@@ -85,7 +85,7 @@ class StaleVirtualNodes:
                 note_failed(SERVICE, "node", error, pool=pool.name, node=node, left_behind=True)
 
     async def _go_on(self, node: str, pool: Pool) -> bool:
-        """Returns whether anything was written, so that more may follow.
+        """Makes the next step for a virtual node. Returns whether anything was written, so that more may follow.
 
         Raises ClusterUnreachable, Conflict and Refused.
         """

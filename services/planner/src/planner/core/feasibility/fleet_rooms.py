@@ -74,7 +74,7 @@ class FleetRooms(Mapping[Place, Room]):
         return self._found.fits_when_empty(self._places.index[place]) if known is None else known.when_empty
 
     def put(self, place: Place, room: Room) -> None:
-        """Replaces the room that was found at this place."""
+        """Replaces the computed room at this place."""
         self._known[place] = room
         self._certain[self._places.index[place]] = room.certain
 

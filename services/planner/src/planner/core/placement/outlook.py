@@ -39,7 +39,7 @@ class Outlook:
 
 
 class NewestDeclaration(Protocol):
-    """A declaration and its template that a rollout brings to the clusters."""
+    """The newest declaration of a workload and its template, which a rollout brings to the clusters."""
 
     @property
     def declared(self) -> WorkloadDeclared: ...
@@ -68,7 +68,7 @@ class _RolloutLack:
 
 NOTHING_ROLLS = Outlook("", (), NO_ROLLOUT_WAIT)
 NAMED_MAX = 5
-"""Clusters without room that a text names."""
+"""The most clusters without room that a text names."""
 
 
 def outlook(

@@ -24,7 +24,7 @@ class MutableFields:
     images: by container name.
     labels, annotations: digests of the ones that are carried over.
     sizes: the digest of what the pod and its containers ask for; empty if an older version created the real pod. Sizes
-        are never carried over: a real pod keeps those with which it was created.
+        are never carried over: a real pod keeps the sizes with which it was created.
     """
 
     images: dict[str, str]
