@@ -34,7 +34,7 @@ class ObjectFacts(NamedTuple):
 class WorkloadTable:
     """The workloads of our fleet in a cluster.
 
-    Objects of all kinds are kept by uid. Of several objects with one name the last one counts as the workload, because a
+    Objects of all kinds are kept by uid. Of several objects with one name the last one counts as the workload, since a
     name is one workload of one kind.
 
     dirty: keys of workloads that may have changed since the reader cleared it.
