@@ -33,7 +33,7 @@ def hide() -> None:
 
 
 def capacity_ages(state: PlannerState, now: float) -> dict[str, float]:
-    """Returns the age in seconds by cluster of the fleet; infinite before anything was heard."""
+    """Returns the age in seconds by cluster of the fleet; infinite before its first message was read."""
     views = (view for view in state.clusters.values() if view.joined is not None)
     return {view.name: inf if (age := view.age_seconds(now)) is None else age for view in views}
 

@@ -114,7 +114,10 @@ class Planner:
         return self.standby.leader()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Follows the log and, in its turn, decides, until stopping. Then finishes the write in progress."""
+        """Follows the log until `stopping` is set, and decides while this instance has the turn.
+
+        At the end it waits for the write that is under way.
+        """
         with metrics.CAPACITY_AGE.told_by(lambda: capacity_ages(self.state, self._clocks.steady())):
             await self.standby.run(stopping, lambda: self._projection.run(lambda: self.is_active))
 
@@ -157,7 +160,7 @@ class Planner:
                     self.state.owners.prove(asked)
 
     async def _note_caught_up(self) -> None:
-        """Proves periodically that all changes of capacity have been read, and notes the time of each proof."""
+        """Proves periodically that all capacity changes have been read; the time of the proof bounds their age."""
         while True:
             asked_at = self._clocks.steady()
             with suppress(BusUnavailable):  # Records read next may then be as old as the last proof.
@@ -214,7 +217,7 @@ class Planner:
         return True
 
     def written(self, events: Sequence[Written]) -> None:
-        """Tells the store's projection about written events. The state has had these events since the decision."""
+        """Passes written events to the store's projection. The state has had these events since the decision."""
         self._projection.wrote(events)
 
     def step_down(self) -> None:
@@ -242,13 +245,16 @@ class Planner:
         metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
 
     def _is_listening(self, since: float) -> bool:
-        """Returns whether a request that came at `since` may wait for messages of clusters before it is refused."""
+        """Returns whether a request that came at `since` may still wait for newer messages of clusters.
+
+        It waits before it is refused for want of room, since the state may be old.
+        """
         now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
         longest = min(self._settings.refuse_after_seconds, self._patience.onward_seconds)
         return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
 
     def _look_after(self, turn: WriterTurn, decided: Decisions) -> None:
-        """Takes the steps of a round: what follows from the fleet or from time, without a request."""
+        """Takes the steps of a round: decisions that follow from the fleet or from time, without a request."""
         before, started_ns = len(decided.events), tracing.clock_ns()
         undecided = self.standby.requests.ask_again() > 0
         retry_workloads(self.state, self._failed.ended())
@@ -423,7 +429,7 @@ class Planner:
             yield reply
 
     def _noted(self, place: QueuePlace) -> QueuePlace:
-        """Notes the lowest priority of the requests that are decided next. Returns the place."""
+        """Lowers `_lowest_asked`, the lowest priority of the requests that are decided next. Returns the place."""
         lowest = self._lowest_asked
         self._lowest_asked = place.priority if lowest is None else min(lowest, place.priority)
         return place

@@ -95,7 +95,7 @@ class SharedResources:
 
 
 class ClusterWorker:
-    """One cluster's worker. It runs until it is cancelled; its other methods pass on what was read from the log."""
+    """One cluster's worker. It runs until it is cancelled. Its other methods pass on records of the log."""
 
     def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: SharedResources) -> None:
         self.cluster = cluster
@@ -161,7 +161,10 @@ class ClusterWorker:
         await self._reporter.flush()
 
     def touch(self, target: PartTarget) -> None:
-        """Notes that the log may want something else of the target. An unexpected error is limited to this target."""
+        """Considers the target again, because the log may want something else of it.
+
+        An unexpected error is limited to this target.
+        """
         try:
             self._touch(target)
         except Exception as error:
@@ -198,7 +201,10 @@ class ClusterWorker:
         self._asker.ask_again(digest)
 
     def log_read(self, renewed: bool) -> None:
-        """Notes that the whole log was proven read once more. renewed: the proof before had run out meanwhile."""
+        """Reports orphans that have become certain by a new proof that the whole log was read.
+
+        renewed: whether the proof before had run out meanwhile.
+        """
         self._orphans.log_read()
         if renewed and self._all_listed.is_set():
             self._orphans.note_all()
@@ -371,7 +377,7 @@ class ClusterWorker:
         self._queue.add(target, self._settings.retry_first_seconds)
 
     def _nothing_there(self, target: PartTarget) -> LiveState | None:
-        """Returns an empty Live when the mirror has nothing of the target and no attempt has failed; else None.
+        """Returns an empty LiveState if the mirror has nothing of the target and no attempt has failed; else None.
 
         The cluster need not be read then: creating an object that exists after all is a conflict, and a read follows
         it.
@@ -393,7 +399,7 @@ class ClusterWorker:
         return live
 
     def _choose_kind(self, memory: AttemptMemory, wanted: WantedState) -> None:
-        """Sets the kind of the object: the declared one, else the known one, else that of the newest object."""
+        """Sets the kind of the object: the declared one, else the known one, else the kind of the newest object."""
         if wanted.declaration is not None and wanted.declaration.kind in KINDS:
             memory.kind = wanted.declaration.kind
         elif not memory.kind:
@@ -431,7 +437,7 @@ class ClusterWorker:
     def _ended(
         self, memory: AttemptMemory, wanted: WantedState, live: LiveState, action: Report | Hold | Nothing
     ) -> None:
-        """Ends one go at the target: remembers its outcome, queues the next try and has the status published."""
+        """Ends one attempt at the target: stores its outcome, queues the next try and has the status published."""
         target = wanted.target
         if self._memories.get(target) is not memory:
             return  # The target was forgotten meanwhile.

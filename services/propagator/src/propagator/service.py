@@ -161,7 +161,10 @@ class Propagator:
             self.turns.tell(event.cluster, lambda worker: worker.contradict_shape(event.template))
 
     def _note_tombstone(self, record: Record) -> None:
-        """Publishes a status or shape again that is still valid. A tombstone has no epoch, so its writer is unknown."""
+        """Asks the cluster's worker to publish a status or shape again when its record was deleted from the log.
+
+        A tombstone carries no epoch, so nobody can tell whether its writer still had the turn.
+        """
         if record.topic == WORKLOAD_STATUS.name and (target := status_target(record.key)) is not None:
             self.turns.tell(target.cluster, lambda worker: worker.contradict(target, record.offset))
         elif record.topic == SHAPES.name:
@@ -224,7 +227,8 @@ class Propagator:
         return [Tombstone(address) for address in gone]
 
     async def _prove(self) -> None:
-        """Proves again and again that the whole log was read. Without it, turns or placements may be unknown here."""
+        """Reads the log to its end at intervals, as a LogProof. Otherwise this instance might not know a newer claim
+        or placement, and write to a cluster where another instance has the turn."""
         clock = asyncio.get_running_loop().time
         while True:
             asked_at, held = clock(), self._proof.holds()

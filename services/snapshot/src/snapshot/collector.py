@@ -342,9 +342,9 @@ class Collector:
         counters.observed(self.core, loop.time())
 
     def _cannot_be_written(self, records: Sequence[Record], now: float) -> None:
-        """Notes which records the log does not take. None of the batch was sent.
+        """Tells the core which records are too large for the log, so that it writes them in another form.
 
-        The other records go with the next batch, and other clusters do not wait.
+        No record of the batch was sent. The others go with the next batch, and other clusters do not wait.
         """
         wrong = unwritable(records)
         for index, error in wrong.items():
@@ -358,9 +358,9 @@ class Collector:
 
 
 def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[int, Headers]:
-    """Returns the traces of pending pods and pods' usage, by index.
+    """Returns a new trace for each record of pending pods or pods' usage, by its index.
 
-    A decision may follow these; capacity starts no trace.
+    A decision may follow from these records. Records of capacity start no trace.
     """
     if not tracing.is_on():
         return {}
@@ -379,7 +379,7 @@ def _trouble(error: ClusterUnreachable, what: str = "") -> Trouble:
 
 
 def _why_not_connected(error: Exception) -> Trouble:
-    """Returns the trouble in the usual form of its text, "what: reason: detail"."""
+    """Returns why the API could not be opened, as a Trouble with the usual text: "what: reason: detail"."""
     if isinstance(error, ClusterUnreachable):
         return _trouble(error, "connect: ")
     return Trouble(TroubleCode.NOT_ALLOWED, f"connect: credential: {error}"[:TROUBLE_CHARACTERS_MAX])

@@ -103,7 +103,10 @@ class Snapshot:
         return None if joined is None else (joined.joined_at,)
 
     async def caught_up(self) -> None:
-        """Waits until the log was read, our own output included. An unseen claim would let two owners go on."""
+        """Waits until the log was read to its end, our own records included.
+
+        With an unread claim, two instances could both write for a cluster.
+        """
         await self._clusters.caught_up()
         await self._changes.caught_up()
 
@@ -143,7 +146,7 @@ class Snapshot:
         self._policies_changed.set()
 
     async def _tell_policies(self) -> None:
-        """Tells the collectors of changed scale policies, once for all changes that were read together."""
+        """Passes changed scale policies to the collectors, once for all changes that were read together."""
         await self._policies.caught_up()
         self._around.scaled.known = True
         while True:

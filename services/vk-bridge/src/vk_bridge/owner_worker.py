@@ -64,7 +64,7 @@ class OwnerShared:
     """The objects that all OwnerWorkers of one instance share. wall_ms: returns Unix time, which orders nothing.
 
     reconsider: is called when there may be nothing more to do at a cluster.
-    recalled_by: the trace of the recall that stands, by cluster and node.
+    recalled_by: the trace of each open recall, by cluster and node.
     """
 
     bus: Bus
@@ -91,7 +91,7 @@ class NodePlan:
 
 
 class OwnerWorker:
-    """Works on one cluster until it is cancelled. Other methods tell it of new log records and of changes in a pool."""
+    """Works on one cluster until it is cancelled. Its other methods pass on new log records and changes in a pool."""
 
     def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: OwnerShared) -> None:
         self.cluster = cluster
@@ -184,7 +184,7 @@ class OwnerWorker:
             self._add(node)
 
     def touch_virtual(self, pool: str, virtual_node: str, change: Change, *, pods: bool) -> None:
-        """Queues the nodes that a pool's change concerns; a list may concern each. pods: the change is about pods."""
+        """Queues the nodes to which a pool's change belongs; a list may belong to all. pods: the change is of pods."""
         if isinstance(change, ListedObjects):
             part: Part = "pool_pods" if pods else "virtual"
             listing = pods_listed(part, change.objects) if pods else nodes_listed(part, change.objects)
@@ -197,7 +197,7 @@ class OwnerWorker:
             self._hear_of(name, change)
 
     def _add(self, node: str, delay_seconds: float = 0.0, *, pods_alone: bool = False) -> None:
-        """Queues a node, first the nodes that their owner waits for. pods_alone: only the pods there have changed."""
+        """Queues a node by its Urgency: nodes that an owner waits for come first. pods_alone: only its pods changed."""
         if not pods_alone:
             self._whole.add(node)
         rank = self._urgency(node)
@@ -214,7 +214,7 @@ class OwnerWorker:
         )
 
     def contradict(self, node: str) -> None:
-        """Publishes the loan record that is valid again, after a bridge whose turn is over has written a stale one."""
+        """Publishes the valid loan record again, because a bridge whose turn is over has written a stale one since."""
         said = self._state.loans.get(self.cluster, {}).get(node)
         if said is not None and self._records.waiting(node) is None:
             number = self.next_generation()
@@ -295,7 +295,7 @@ class OwnerWorker:
         ]
 
     async def _resync(self) -> None:
-        """Queues each node once per resync_seconds, spread over that time so that real changes are not held up."""
+        """Queues each node once per resync_seconds, spread over that time so that real changes do not have to wait."""
         while True:
             nodes = sorted(self._nodes_with_something())
             for node in nodes:
@@ -468,7 +468,7 @@ class OwnerWorker:
     ) -> tuple[bool, float | None]:
         """Carries out a plan. Returns whether anything was written, and the seconds until something is due.
 
-        If the node's step fails, its pods do not move: those evicted from an open virtual node would come back.
+        If the node's step fails, its pods do not move: pods evicted from an open virtual node would come back.
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
         counts, pod_steps = Counter[str](), plan.pod_steps
@@ -519,7 +519,7 @@ class OwnerWorker:
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _acknowledged(self, record: NodeLent | NodeReturned) -> None:
-        """Takes in an acknowledged record; queues the node only if what its next step depends on has changed."""
+        """Applies an acknowledged record. Queues the node only if facts have changed that its next step depends on."""
         before = self._state.steps_on(self.cluster, record.node)
         self._book.acknowledged(record)
         if isinstance(record, NodeReturned):

@@ -1,4 +1,4 @@
-"""Runs the bridge: reads the whole log, takes turns at owner clusters, and tells their workers what was read."""
+"""Runs the bridge: reads the whole log, takes turns at owner clusters, and passes new records to their workers."""
 
 import asyncio
 import time
@@ -96,7 +96,7 @@ class Bridge:
         return self._state.clusters
 
     def way(self, cluster: str) -> Hashable | None:
-        """Returns how the cluster is reached; None if it neither lends nor has anything left of lending."""
+        """Returns how the cluster is reached; None if a bridge has nothing to do there."""
         joined = self._state.clusters.get(cluster)
         return None if joined is None or not self._state.is_concerned(cluster) else way_to(joined)
 

@@ -1,4 +1,4 @@
-"""Lists the lent nodes, and recalls those that a person asks for by name."""
+"""Lists the lent nodes, and recalls the nodes that a person asks for by name."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

@@ -43,7 +43,7 @@ Bools = npt.NDArray[np.bool_]
 class RecallChoice:
     """A lent node to recall, and the pending replicas that then fit on it.
 
-    replicas: their number, by index of the need.
+    row: the node's row. replicas: the number of these replicas, by index of the need.
     """
 
     row: int
@@ -55,8 +55,8 @@ class LentNodes:
     """The lent nodes of one cluster, and the limits of the choice.
 
     losses: the loss by node, for the nodes that may be taken back.
-    return_cost: the cost of any return in addition to lost work, in core-seconds; the node is not lent for a while.
-    limit: the number of nodes that may be chosen.
+    return_cost: the cost of any return in addition to lost work, in core-seconds: the node is not lent for a while.
+    limit: the most nodes that may be chosen.
     promised: the replicas by need, for each node that was recalled already.
     just_back: promised nodes whose row may already count the pods that they came back for, while these pods still seem
         to wait. Their promise is kept, whether or not the row shows room.
@@ -71,10 +71,10 @@ class LentNodes:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceResult:
-    """The result of a look.
+    """The result of a choice.
 
     nodes: the replicas by need, for each node that goes back.
-    unmet: the replicas that still find no place, of those that would find one if they were alone.
+    unmet: how many replicas still find no place although they would find one if no others waited.
     """
 
     nodes: Mapping[str, Mapping[str, int]]
@@ -101,9 +101,9 @@ class _Domains:
 
 @dataclass(slots=True)
 class _Field:
-    """All needs and all nodes, as they are while a choice is made.
+    """The present state of all needs and nodes while a choice is made.
 
-    requests: [needs, resources]; what one replica asks for.
+    requests: [needs, resources]; the requests of one replica.
     takes: [needs, rows]; how many more replicas a node takes.
     room: [resources, rows]; the free amounts.
     left: [needs]; the replicas that still wait.
@@ -120,7 +120,7 @@ class _Field:
     def plan(self, row: int, wanted: Mapping[int, int] | None = None) -> dict[int, int]:
         """Returns the replicas by need that a node takes now, larger ones first.
 
-        wanted: takes at most this many of these needs; None: any replicas that wait.
+        wanted: by need, the most replicas to place; None: all replicas that wait.
         """
         room = self.room[:, row].copy()
         left = self.left
@@ -156,7 +156,7 @@ class _Field:
         return found
 
     def worth(self, planned: Mapping[int, int]) -> float:
-        """Returns the value of these replicas."""
+        """Returns the total value of these replicas. planned: replicas by need."""
         return sum(float(self.weight[need]) * replicas for need, replicas in planned.items())
 
     def place(self, row: int, planned: Mapping[int, int]) -> None:
@@ -203,7 +203,7 @@ class _Field:
 def choose(needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNodes) -> ChoiceResult:
     """Returns the lent nodes that go back.
 
-    nodes: the cluster's nodes as they would be after a return. Those without a loss are free, or on their way back.
+    nodes: the cluster's nodes as they would be after a return. Nodes without a loss are free, or on their way back.
     """
     rows = {nodes.row_of(name): name for name in lent.losses}
     candidates = {row: name for row, name in rows.items() if row is not None}
@@ -316,7 +316,7 @@ def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[ReturnLoss, i
 def _spare(ground: _Field, taken: list[RecallChoice], losses: Mapping[int, ReturnLoss]) -> None:
     """Leaves out the nodes whose pods the other nodes take, too.
 
-    Those with the greatest loss for their value come first.
+    Nodes with the greatest loss for their value are tried first.
     """
     looks = sorted(taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.worth(taking.replicas)))
     for taking in looks[:SPARED_LOOKS_MAX]:

@@ -31,7 +31,7 @@ class ReturnLoss:
 
     breaks_budget: the pods of this node alone exceed a disruption budget.
     priority: the highest priority of its pods. Without pods, the lowest of any pod, and at most 0.
-    core_seconds: run time × cores that restarts repeat, plus the recent losses of the controllers of its pods.
+    core_seconds: run time × requested cores of its pods, which restarts repeat, plus their controllers' recent losses.
     deletion_cost: the sum of its pods' deletion costs.
     bounded: the pods by disruption budget; not compared.
     """
@@ -49,7 +49,7 @@ class ReturnLoss:
 
 
 LostLately = Mapping[tuple[str, str], int]
-"""Core-seconds for each pod, by pool and controller."""
+"""Core-seconds that each pod of a controller has lost lately, by (pool, controller)."""
 
 Budgets = Mapping[str, int]
 """How many more evictions a disruption budget allows, by pool/namespace/name."""
@@ -58,8 +58,8 @@ Budgets = Mapping[str, int]
 def budgets_left(state: DeschedulerState) -> Budgets:
     """Returns the evictions left by disruption budget, from each owner's newest record; of several owners, the fewest.
 
-    Pods that are on their way already are taken off, for any cause of their return. A record may count some of them
-    already. So the result may be less than the budget has, but never more.
+    Pods on nodes that are already on their way back are subtracted, for any cause of the return. A record may have
+    subtracted some of them before. So the result may be too small, but never too large.
     """
     newest: dict[tuple[str, str], tuple[tuple[int, int], int]] = {}
     going = Counter[str]()
@@ -77,7 +77,10 @@ def budgets_left(state: DeschedulerState) -> Budgets:
 
 
 def least_priority(loans: Iterable[NodeLent]) -> int:
-    """Returns the lowest priority of all their pods, at most 0. So a node without pods goes back among the first."""
+    """Returns the lowest priority of all pods on these loans, at most 0.
+
+    A node without pods gets this priority, so that it goes back among the first.
+    """
     return min((0, *(pod.priority for loan in loans for pod in loan.pods)))
 
 

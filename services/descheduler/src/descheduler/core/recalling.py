@@ -120,7 +120,7 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
 
 
 def _is_marked(state: DeschedulerState, cluster: str) -> bool:
-    """Returns whether the collector reports a mark of lending on any node of a cluster that is in the fleet."""
+    """Returns whether any node of a cluster in the fleet bears a mark of lending, by its collector's records."""
     view = state.views.get(cluster)
     return view is not None and view.joined is not None and view.nodes.lends
 
@@ -175,7 +175,7 @@ class RecallCause:
 def recall(
     state: DeschedulerState, loan: NodeLent, generation: Generation, why: RecallCause, now_ms: int
 ) -> NodeRecalled:
-    """Returns the record that ends a loan."""
+    """Returns the NodeRecalled of a loan: with it, the node begins to go back to its owner."""
     return NodeRecalled(
         cluster=loan.cluster,
         node=loan.node,
@@ -244,7 +244,7 @@ def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
 
 
 def _hold(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:
-    """Notes the nodes that the budget keeps, and returns since when nodes of the cluster were kept before.
+    """Stores the nodes that the budget keeps from being recalled, and returns since when each was kept before.
 
     A node that was not wanted for a while starts again from now.
     """

@@ -42,10 +42,10 @@ NodeKey = tuple[str, str]
 
 
 class DeschedulerState:
-    """The state of all clusters. Only apply and forget change what the log says.
+    """The state of all clusters. Only apply and forget change the facts from the log.
 
     loans: the last record of each node's loan.
-    recalls: the recalls that stand or were settled.
+    recalls: the open and the settled recalls.
     dirty: clusters that changed since they were last looked at. The decision clears it.
     used: the hours of each node, in order of time.
     """
@@ -72,7 +72,7 @@ class DeschedulerState:
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def view(self, cluster: str) -> ClusterView:
-        """Returns the view of a cluster's capacity and pending pods. It is made when it does not exist."""
+        """Returns the view of a cluster's capacity and pending pods, an empty one for an unknown cluster."""
         found = self.views.get(cluster)
         if found is None:
             found = self.views[cluster] = ClusterView(cluster)
@@ -87,7 +87,7 @@ class DeschedulerState:
         return {node: loan for node, loan in self.loans.get(cluster, {}).items() if isinstance(loan, NodeLent)}
 
     def recall_of(self, cluster: str, node: str) -> NodeRecalled | None:
-        """Returns the standing recall of the node's present loan; None when there is none."""
+        """Returns the open recall of the node's present loan; None when there is none."""
         recall, loan = self.recalls.get(cluster, {}).get(node), self.loans.get(cluster, {}).get(node)
         if not isinstance(recall, NodeRecalled) or loan is None or recall.loan != loan.loan:
             return None
@@ -111,7 +111,7 @@ class DeschedulerState:
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, now: float = NEVER, offset: int = 0, columns: NodeColumns | None = None) -> None:
-        """Applies one record, or drops it when it is older than what is known.
+        """Applies one record, or drops it when it is older than the known one.
 
         columns: the columns of a capacity record.
         """

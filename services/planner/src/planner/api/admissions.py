@@ -23,9 +23,9 @@ log = structlog.get_logger()
 class AdmissionInquiry:
     """The question about one template.
 
-    missing: clusters whose answers are awaited.
-    heard: set while there are none.
-    settled: set once there will be none any more.
+    missing: clusters whose answers are still awaited.
+    heard: is set while no answer is missing.
+    settled: is set once no further answer will be awaited.
     """
 
     missing: set[str] = field(default_factory=set)
@@ -48,7 +48,8 @@ class AdmissionInquiry:
 class Admissions:
     """Asks about new templates.
 
-    state: returns the newest state. wait_seconds: from a request's arrival until it is planned without the answers.
+    state: returns the newest state.
+    wait_seconds: how long after its arrival a request is planned without the answers.
     """
 
     def __init__(self, state: Callable[[], PlannerState], ask: AnswerCall, wait_seconds: float) -> None:
@@ -60,7 +61,7 @@ class Admissions:
         """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
     def hear(self, records: Iterable[Record]) -> None:
-        """Takes in records that were applied to the state."""
+        """Passes records that were applied to the state to the open inquiries: answers, and claims of clusters."""
         for record in records:
             event = record.event
             if isinstance(event, ShapeAdmitted) and event.template in self._open:
@@ -85,7 +86,7 @@ class Admissions:
         await asyncio.shield(inquiring)
 
     async def _inquire(self, new: Mapping[str, ApplyRequest]) -> None:
-        """Waits until these templates are answered, also those that other calls asked about, or the time is over."""
+        """Waits until all these templates are answered, or the time is over. Other calls may have asked some."""
         mine: dict[str, AdmissionInquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):
@@ -103,7 +104,7 @@ class Admissions:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
     async def _settle(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> None:
-        """Asks, and waits for all clusters that the replicas would go to by the answers so far.
+        """Asks the clusters, and waits for those that the replicas would go to. Each answer may change which they are.
 
         mine: receives the inquiries that this call opened. Other calls may wait for them, so none of them stays open.
         """

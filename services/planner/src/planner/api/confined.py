@@ -7,7 +7,7 @@ from spillway.api import ExplainReply, ListClustersReply
 from spillway.rpc.callers import Caller
 
 OTHERS: Final = "another namespace"
-"""Stands in place of workloads that the caller may not see."""
+"""The text in place of workloads that the caller may not see."""
 
 
 def clusters_seen_by(caller: Caller, reply: ListClustersReply) -> ListClustersReply:

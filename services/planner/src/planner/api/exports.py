@@ -58,7 +58,7 @@ def _packed(exported: Exported) -> ExportedEvent:
 
 
 def read_state(replies: Sequence[ExportReply]) -> PlannerState:
-    """Returns the state of an export at its moment, without bounds on moves. Its time is NOW. Raises NotAnExport."""
+    """Returns the exported state, with rules that do not limit moves. Its clock is at NOW. Raises NotAnExport."""
     if not replies or not replies[0].settings:
         raise NotAnExport("it does not say with which settings")
     _check_whole(replies)
@@ -117,7 +117,7 @@ def save(replies: Sequence[ExportReply], path: Path) -> None:
 
 
 def load(path: Path) -> list[ExportReply]:
-    """Reads what save wrote.
+    """Reads a file that save() wrote.
 
     Raises NotAnExport with the number of readable records when a file is cut off or damaged.
     """

@@ -16,7 +16,7 @@ ObjectKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class AdoptionInquiry:
-    """One question. Answers may come twice and in any order. Those about a fleet end with an answer without a name."""
+    """One question. Answers may come twice and in any order. Answers about a fleet end with one without a name."""
 
     asked: AdoptionAsked
     found: dict[ObjectKey, WorkloadFound] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class AdoptionInquiry:
 
 
 class AdoptionQuestions:
-    """Follows new answers. Earlier ones are of no use."""
+    """Follows the clusters' new answers, and passes them to the open inquiries. Earlier answers are not read."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

@@ -1,4 +1,4 @@
-"""Writes into the store what people and tools query.
+"""Writes capacity, placements and past decisions into the store, where users and tools query them.
 
 The log is the truth: after a flush everything is written again.
 """
@@ -61,7 +61,7 @@ class Projection:
         self._read: dict[str, Generation] = {}
 
     def observe(self, records: tuple[Record, ...], positions: Offsets) -> None:
-        """Notes what changed. It does not wait for the store."""
+        """Marks changed workloads and keeps the newest capacity, to be written later. Does not wait for the store."""
         self._dirty |= changed_keys(records)
         for record in records:
             if isinstance(record.event, CapacityReported):
@@ -73,7 +73,7 @@ class Projection:
         self._complete = False
 
     def wrote(self, events: Iterable[object]) -> None:
-        """Notes events that are now in the log. It does not wait for the store.
+        """Queues decisions that are now in the log, for the history in the store. Does not wait for the store.
 
         If too many decisions wait for the store, they are read from the log again.
         """
@@ -176,7 +176,7 @@ class Projection:
                 return
 
     async def _append_read(self, records: tuple[Record, ...]) -> None:
-        """Appends decisions in the log's order. A history of which none was read before is emptied first."""
+        """Appends decisions in the log's order. A history is emptied before its first decision."""
         events = [(record.event, record.value) for record in records if isinstance(record.event, DecisionRecorded)]
         entries = [(_history_of(event), value) for event, value in events]
         await self._begin([entry for entry in entries if entry[0] not in self._read])

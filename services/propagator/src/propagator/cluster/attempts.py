@@ -29,7 +29,7 @@ class Attempts:
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """Runs one attempt. Notes when the cluster does not answer, and lets ClusterUnreachable through.
+        """Runs one attempt. If the cluster does not answer, the next pause begins, and ClusterUnreachable is raised.
 
         A place among all clusters' attempts is taken only when the attempt is due, so a silent cluster does not block
         others.
@@ -46,7 +46,7 @@ class Attempts:
                 yield
 
     def answered(self) -> None:
-        """Notes that the cluster answered: waiting attempts may begin."""
+        """Ends the pause because the cluster has answered: waiting attempts may begin."""
         self._setbacks.end()
         self._answered.set()
 

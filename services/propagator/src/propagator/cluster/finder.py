@@ -144,7 +144,7 @@ class Finder:
     async def _publish(self, found: Iterable[WorkloadFound]) -> None:
         """Publishes the answers in batches and in order.
 
-        For a former fleet, the last answer has no name and says how many objects there are in all.
+        For a former fleet, the last answer has no name but the total number of objects.
         """
         waiting = list(found)
         attempts = 0

@@ -203,7 +203,7 @@ class MemberCluster:
         return answers
 
     async def _rivals(self, target: PartTarget, live: LiveState) -> tuple[str, ...]:
-        """Returns, for people, the autoscalers of the object and the other field managers of its replicas."""
+        """Returns, for users, the autoscalers of the object and the other field managers of its replicas."""
         kind = live.workload.kind if live.workload is not None else DEPLOYMENT
         managers = [name for name in live.replicas_managers if name != self._api.settings.field_manager]
         try:
@@ -222,7 +222,7 @@ class MemberCluster:
     async def _exists(self, namespace: str, reference: DependencyReference) -> bool:
         """Returns whether the cluster has an object that a template names.
 
-        A missing right concerns this workload only and does not make the cluster lost; the object then counts as there.
+        A missing right affects this workload only and does not make the cluster lost; the object then counts as there.
         A name that no object can have counts as missing without a request, because the request would go elsewhere. Old
         declarations may contain such names.
         """

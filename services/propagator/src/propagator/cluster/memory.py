@@ -30,16 +30,16 @@ NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 
 @dataclass(slots=True)
 class AttemptMemory:
-    """The attempts at one workload in one cluster.
+    """The attempts at one workload in one cluster. Times are seconds of one monotonic clock.
 
-    looked_at: it was worked on in this turn; no status is published before.
-    retries: attempts in a row with the same outcome.
-    due_since: when it was first known that something has to be done.
-    hold: the reason for which nothing is done now; None when there is none.
-    held_since: since when holds have been the only result.
+    looked_at: whether it was worked on in this turn; no status is published before.
+    retries: the number of attempts in a row with the same outcome.
+    due_since: the time since which work is known to be due; None when none is.
+    hold: the reason why nothing is done now; None when there is none.
+    held_since: the time since which every result was a hold; None when the last was not.
     kind: the kind of its object; empty while it is unknown. A part that is removed without a declaration keeps the
         chosen kind: once that object is gone, an object of another kind with the same name is not ours to delete.
-    failed: unexpected errors in a row.
+    failed: the number of unexpected errors in a row.
     """
 
     history: WriteHistory
@@ -58,12 +58,12 @@ class AttemptMemory:
         return self.outcome.missing if self.outcome is not None else ()
 
     def due(self, now: float) -> None:
-        """Notes that something has to be done, if that is not known yet."""
+        """Starts the time that the work takes, for the metric; does nothing if work was due already."""
         if self.due_since is None:
             self.due_since = now
 
     def went_well(self, now: float) -> None:
-        """Notes that all is as it should be, and observes how long that took."""
+        """Records that the cluster is as it should be, and how long that took since the work was due."""
         if self.due_since is not None:
             metrics.PLACEMENT_SECONDS.observe(now - self.due_since)
         self.due_since = None
@@ -72,7 +72,7 @@ class AttemptMemory:
         self._become(None)
 
     def ended_in(self, outcome: AttemptOutcome, settings: PropagatorSettings) -> float | None:
-        """Notes the outcome. Returns the seconds until the next try; None when another try cannot help."""
+        """Stores the outcome. Returns the seconds until the next try; None when another try cannot help."""
         self.due_since = None
         self.failed = 0
         self.hold_over()
@@ -89,7 +89,7 @@ class AttemptMemory:
         return seconds
 
     def held(self, hold: Hold, now: float, settings: PropagatorSettings) -> float | None:
-        """Notes the hold. Returns the seconds until the next look; None when only a record or an event ends it."""
+        """Stores the hold. Returns the seconds until the next look; None when only a record or an event ends it."""
         self.hold, self.failed = hold, 0
         if self.held_since is None:
             self.held_since = now
@@ -97,7 +97,7 @@ class AttemptMemory:
         return min((pause for pause in (left, hold.seconds) if pause > 0), default=None)
 
     def met_a_bug(self, hold: Hold, now: float, settings: PropagatorSettings) -> float:
-        """Notes an unexpected error. Returns the seconds until the next try; the hold is published until then."""
+        """Counts an unexpected error. Returns the seconds until the next try; the hold is published until then."""
         self.looked_at, self.hold = True, hold
         self.held_since = now if self.held_since is None else self.held_since
         seconds = doubled_seconds(settings.failed_first_seconds, settings.failed_longest_seconds, self.failed)
@@ -105,11 +105,14 @@ class AttemptMemory:
         return seconds
 
     def hold_over(self) -> None:
-        """Notes that there is no hold any more."""
+        """Ends the hold and its time."""
         self.hold = self.held_since = None
 
     def hold_to_say(self, now: float, settings: PropagatorSettings) -> str:
-        """Returns the reason of the hold once it shall be published, else an empty text."""
+        """Returns the reason of the hold if its status must have it: at once if lasting, else after hold_said_seconds.
+
+        Returns an empty text before that, and without a hold.
+        """
         if self.hold is None or self.held_since is None:
             return ""
         lasts = self.hold.lasting or now - self.held_since >= settings.hold_said_seconds

@@ -36,9 +36,9 @@ class DependencyOwner(NamedTuple):
 
 
 class ObjectMirror:
-    """Our objects of one cluster. It may be older than the cluster, never newer.
+    """Our objects of one cluster. The mirror may be older than the cluster, never newer.
 
-    Answers to our own requests are put in at once.
+    Answers to our own requests are stored at once, without waiting for the watch.
     workloads: the objects of each target by kind, because objects of several kinds may have one name.
     """
 
@@ -73,15 +73,18 @@ class ObjectMirror:
         return frozenset(self._references_by_owner.get(_owner_of(target), ()))
 
     def unlisted(self, owners: Iterable[DependencyOwner]) -> frozenset[PartTarget]:
-        """Returns the workloads of owners that no placement lists, by the object with that label, else by the label."""
+        """Returns the targets of these owners, which no placement lists.
+
+        A label may be a shortened name: the target is an object with that label, else it is named like the label.
+        """
         return frozenset(self._owned_by(owner) for owner in owners if owner.label)
 
     def targets(self) -> frozenset[PartTarget]:
-        """Returns all targets of which the cluster has an object or a dependency."""
+        """Returns all targets that have an object or a dependency in the cluster."""
         return frozenset(self.workloads) | self.unlisted(self._references_by_owner)
 
     def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[PartTarget]:
-        """Takes the whole list of one kind. Returns the targets that were known before or are known now."""
+        """Replaces all objects of one kind. Returns the targets that had one before or have one now."""
         before = frozenset(target for target, known in self.workloads.items() if kind in known)
         for target in before:
             self.put_workload(target, kind, None)
@@ -91,7 +94,7 @@ class ObjectMirror:
         return before | {target for target, _ in listed}
 
     def upsert_workload(self, found: Workload) -> PartTarget | None:
-        """Takes a changed object. Returns None for a state that is known from an answer to one of our own requests."""
+        """Stores a changed object and returns its target; None if an answer to our own request had this state."""
         target, shown = self._target(found), workload_from_struct(found)
         if self.workload(target, shown.kind) == shown:
             return None
@@ -118,7 +121,7 @@ class ObjectMirror:
             self._drop_label(target)
 
     def list_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[DependencyOwner]:
-        """Takes the whole list of one kind. Returns the owners of the dependencies known before or now."""
+        """Replaces all dependencies of one kind. Returns the owners that had one before or have one now."""
         gone = [place for place in self._dependencies if place.reference.kind == kind]
         owners = {owner for place in gone for owner in self._put_dependency(place, None)}
         for found in objects:
@@ -158,7 +161,10 @@ class ObjectMirror:
         return frozenset(owners)
 
     def _note_label(self, target: PartTarget) -> None:
-        """Notes the label of a workload whose name fills a label. A shorter label is its workload's name."""
+        """Stores which workload has this label, if the name is so long that the label may be a shortened one.
+
+        A shorter label is the workload's name itself.
+        """
         if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
             self._long_by_owner.setdefault(_owner_of(target), {})[target] = None
 

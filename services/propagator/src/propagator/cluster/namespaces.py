@@ -21,20 +21,20 @@ class ClusterNamespaces:
         return name in self._seen
 
     def lacks(self, name: str) -> bool:
-        """Returns whether the cluster said within missing_seconds that it lacks the namespace."""
+        """Returns whether the cluster answered, at most missing_seconds ago, that it lacks the namespace."""
         since = self._missing_since.get(name)
         return since is not None and self._clock() - since < self._missing_seconds
 
     def note(self, name: str) -> None:
-        """Notes that the namespace exists."""
+        """Records that the namespace exists, so that it need not be created or looked up."""
         self._seen.add(name)
         self._missing_since.pop(name, None)
 
     def note_missing(self, name: str) -> None:
-        """Notes that the cluster lacks this namespace, from its answer."""
+        """Records that the cluster lacks the namespace, by its answer, for missing_seconds."""
         self._missing_since = {known: since for known, since in self._missing_since.items() if self.lacks(known)}
         self._missing_since[name] = self._clock()
 
     def doubt(self, name: str) -> None:
-        """Notes that the namespace may be gone."""
+        """Forgets that the namespace exists, because it may be gone."""
         self._seen.discard(name)

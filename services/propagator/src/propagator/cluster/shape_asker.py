@@ -38,7 +38,7 @@ Found = tuple[str, str, Shape | None]
 """State, message, shape, as in ShapeAdmitted."""
 Missing = tuple[ObjectReference, ...]
 Said = tuple[ShapeAdmitted | Tombstone, Headers]
-"""A record, and the trace that it belongs to."""
+"""A record, and the headers of the trace that it joins."""
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class ShapeAsker:
             group.create_task(self._publish())
 
     def note(self, target: PartTarget) -> None:
-        """Notes that the placement of the target may have another template now."""
+        """Updates the question about the target: its placement may have another template now."""
         self._questions.note(target, self._desired.template(target), self._clock())
         self._woken.set()
 
@@ -179,7 +179,7 @@ class ShapeAsker:
         return read_pod(made, template.pod, template.namespace)
 
     async def _missing(self, template: NamedTemplate) -> Missing | None:
-        """Returns the objects that the template names and the cluster lacks; None while nobody can tell."""
+        """Returns the objects that the template names and the cluster lacks; None while that is not known."""
         references = pod_references(template.pod)
         if not references:
             return ()

@@ -19,8 +19,8 @@ FINALIZER_CHARACTERS = 100
 class PropagationRules:
     """The choices of the fleet's operator.
 
-    corrections_max: the corrections of one object within the window.
-    creations_max: the creations of one version of an object within the window.
+    corrections_max: the most corrections of one object within the window.
+    creations_max: the most creations of one version of an object within the window.
     """
 
     fleet: str
@@ -128,7 +128,7 @@ class Report:
 
 
 def lacks(missing: Iterable[DependencyReference], namespace: str, note: str = "") -> Report:
-    """Returns the report for missing objects. note: the reason, for people, why one of them cannot be created."""
+    """Returns the report for missing objects. note: the reason, for users, why one of them cannot be created."""
     named = tuple(one.within(namespace) for one in sorted(missing))
     return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(object_name, named))}{note}", missing=named)
 
@@ -137,8 +137,8 @@ def lacks(missing: Iterable[DependencyReference], namespace: str, note: str = ""
 class Hold:
     """Waits for a record or an event, or for `seconds` at most if that is not 0.
 
-    lasting: the reason does not pass by itself, so it is published at once; other reasons once they have lasted a
-        while.
+    lasting: whether the reason cannot pass by itself; then it is published at once. Other reasons are published once
+        they have lasted a while.
     """
 
     reason: str
@@ -147,7 +147,7 @@ class Hold:
 
 
 def hold_while_deleted(marks: ObjectMarks, what: str) -> Hold:
-    """Returns a hold until the object is gone. For people, the text names the first finalizers that keep it."""
+    """Returns a hold until the object is gone. Its text names, for users, the first finalizers that keep it."""
     kept_by = ", ".join(name[:FINALIZER_CHARACTERS] for name in marks.finalizers[:FINALIZERS_SHOWN])
     return Hold(f"{what} is being deleted" + (f", and kept by its finalizers: {kept_by}" if kept_by else ""))
 
@@ -188,7 +188,7 @@ class PatchDependencyMarks:
 
 @dataclass(frozen=True, slots=True)
 class ReadAfresh:
-    """Reads the object from the cluster, because the watch of labelled objects does not tell enough. kind: its kind."""
+    """Reads the object of this kind from the cluster, because the watch does not deliver all fields that are needed."""
 
     kind: str
 
@@ -208,7 +208,7 @@ NOTHING = Nothing()
 
 
 def is_ours(marks: ObjectMarks, target: PartTarget, fleet: str) -> bool:
-    """Returns whether the marks are this fleet's, and those of the target's workload."""
+    """Returns whether the marks name this fleet and the target's workload."""
     return marks.fleet == fleet and marks.workload == workload_label(target.name)
 
 

@@ -52,7 +52,7 @@ class PartTarget(NamedTuple):
 class WantedState:
     """The state that the log wants for one workload in one cluster.
 
-    lacking: the record that must still be read before anybody may act, as text; empty when none is missing.
+    lacking: a text with the record that must be read before anybody may act; empty when no record is missing.
     joined_at: the generation at which the cluster joined.
     """
 
@@ -68,7 +68,7 @@ class WantedState:
 class TouchedTargets:
     """The effect of one record.
 
-    targets: those for which the log may want something else now.
+    targets: the targets for which the log may want something else now.
     clusters: whether a cluster joined, left or has a new ClusterJoined.
     """
 
@@ -208,7 +208,7 @@ class DesiredState:
         )
 
     def orphans_said(self, cluster: str) -> frozenset[PartTarget]:
-        """Returns the targets whose last status calls them orphans of this cluster."""
+        """Returns the targets in this cluster whose last status in the log says that they are orphans."""
         return frozenset(
             target
             for target, status in self._statuses.items()

@@ -32,7 +32,7 @@ KIND_NAMES: Final = ", ".join(KINDS)
 
 
 def refused_text(kind: str, words: str) -> str:
-    """Returns the cluster's message after a refused write, with advice when the object does not allow this change."""
+    """Returns the text for a refused write: the cluster's message, with advice if the object forbids this change."""
     if kind == JOB and "immutable" in words:
         return f"a Job's template cannot be changed, delete the Job first: {words}"
     if kind == STATEFULSET and "updates to statefulset spec" in words:

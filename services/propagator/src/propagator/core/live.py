@@ -98,7 +98,7 @@ class LiveState:
     spec: the object's spec without replicas; known only when read.
     managed: the object's managedFields; known only when read.
     replicas_managers: the field managers of spec.replicas; known only when read.
-    rivals: the others that set the replicas, for people; None before they were looked for.
+    rivals: texts for users: who else sets the replicas; None before they were looked for.
     """
 
     workload: LiveWorkload | None = None

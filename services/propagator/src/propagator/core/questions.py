@@ -80,7 +80,10 @@ class ShapeQuestions:
         return True
 
     def note(self, target: PartTarget, template: NamedTemplate | None, now: float) -> None:
-        """Notes the template that a target's placement has here now; None when nothing shall run."""
+        """Sets the template that a target's placement has here now, so that it is asked about when it is due.
+
+        None: nothing shall run; a question without other targets is dropped.
+        """
         before = self._digests.get(target)
         if template is not None and before == template.digest:
             return
@@ -110,7 +113,10 @@ class ShapeQuestions:
         return self._due[0][0] if self._due else ASKED
 
     def answered(self, digest: str, state: str, now: float) -> None:
-        """Notes an answer. The question is dropped without a placement; else it is due again when the answer is old."""
+        """Sets when the answered question is due again: when the answer is old, or after a pause if not admitted.
+
+        A question without a placement is dropped.
+        """
         question = self._questions.get(digest)
         if question is None:
             return

@@ -81,14 +81,14 @@ NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and
 class WriteHistory:
     """The writes made for one part of a placement. All times are seconds of one monotonic clock.
 
-    These three are about one version:
-    version: the version that they are about.
-    written: the object was seen or made right at this version.
+    These three are about one version, and begin again with the next one:
+    version: the version.
+    written: whether the object was seen or made right at this version.
     creations: the times at which the object was created.
 
-    The others are kept whatever the version:
-    corrections: the times at which the object was put right.
-    right: the replicas that the object had, or was given, when it was right last; None before.
+    The others are kept for all versions:
+    corrections: the times at which the object was corrected.
+    right: the replicas that the object had, or was given, when it was last right; None before.
     highest: the highest version known of the object from any source.
     ended: how the object's Job ended; None when it did not.
     changed: the first field of the object's spec that somebody changed since it was written.
@@ -315,6 +315,9 @@ def _create_dependency(dependency: DependencyDeclared, rules: PropagationRules) 
 def _workload(
     wanted: WantedState, live: LiveState, history: WriteHistory, now: float, rules: PropagationRules
 ) -> Action:
+    """Returns the action for the object itself. In order: a right object needs nothing (unneeded dependencies go); a
+    missing one is created, at most creations_max times; a fight with somebody else ends in a hold; missing references
+    stop a new template, and only replicas may fall; else the replicas alone, or the whole object, are written."""
     found, part = live.workload, wanted.part
     if found is not None and found.version == part.version and found.spec_replicas == part.replicas:
         if history.compared not in (0, found.generation) and not live.read:
@@ -386,8 +389,8 @@ def _missing_references(wanted: WantedState, live: LiveState) -> Action | None:
 def _fewer(part: Part, found: LiveWorkload, history: WriteHistory, may_correct: bool) -> ScaleDown | None:
     """Returns a scale-down to the part's replicas while a new template waits for missing objects.
 
-    The object keeps its own template. A part that waits itself is not scaled down: its number is the replicas that were
-    counted there (docs/adr/0026). Nobody asked for fewer, and more pods may run since.
+    The object keeps its own template. A part that waits for the objects itself is not scaled down. Its replicas are
+    those that were counted there (docs/adr/0026): nobody asked for fewer, and more pods may run since.
     """
     if part.missing or found.spec_replicas <= part.replicas:
         return None

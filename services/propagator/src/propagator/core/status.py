@@ -30,10 +30,7 @@ from spillway.status_details import (
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """The end of the last attempt at a version that did not end well, or that ended in absence.
-
-    missing, job: as in Report.
-    """
+    """The result of the last attempt at a version, if it failed or the object is gone. missing, job: as in Report."""
 
     version: Generation
     state: str
@@ -45,7 +42,7 @@ class AttemptOutcome:
 _content = attrgetter(*(one.name for one in fields(WorkloadObserved) if one.name not in ("epoch", "sequence")))
 
 BESIDE_MAX: Final = 100
-"""The most objects that are named beside one."""
+"""The most other objects that a status names."""
 
 
 def observed(
@@ -116,9 +113,9 @@ def held_back(
 
 
 def with_beside(shown: WorkloadObserved | None, others: Iterable[DependencyReference]) -> WorkloadObserved | None:
-    """Returns the status with the other objects of ours in the workload's namespace that no placement lists.
+    """Returns the status with the names of other objects of ours in the workload's namespace that no placement lists.
 
-    others: these objects, without the one that is shown.
+    others: these objects, without the one that the status is about.
     """
     named = sorted(others)[:BESIDE_MAX]
     if shown is None or not (named or shown.beside):

@@ -37,7 +37,7 @@ FIELD_MANAGER = "spillway"
 
 
 def adopt(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action:
-    """Returns the action of the first row that fits, of the state table for an adopting part."""
+    """Returns the action of the first row that fits in the README's state table for an adopting part."""
     found, part = live.workload, wanted.part
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     kind = wanted.declaration.kind
@@ -63,7 +63,7 @@ def adopt(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Acti
 
 
 def disown(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action:
-    """Returns the action of the first row that fits, of the state table for a disowning part."""
+    """Returns the action of the first row that fits in the README's state table for a disowning part."""
     found, version = live.workload, wanted.part.version
     ours = found is not None and is_ours(found.marks, wanted.target, rules.fleet)
     if found is not None and ours:

@@ -16,11 +16,11 @@ class LogProof:
         self._proven_at = -float("inf")
 
     def proven(self, at: float) -> None:
-        """Notes that everything that was in the log at this moment has been read."""
+        """Begins a new proof: every record that was in the log at this moment has been read. at: loop time."""
         self._proven_at = max(self._proven_at, at)
 
     def covers(self, at: float) -> bool:
-        """Returns whether the proof holds and everything that was in the log at this moment has been read."""
+        """Returns whether the proof holds and every record that was in the log at this moment has been read."""
         return self.holds() and self._proven_at >= at
 
     def holds(self) -> bool:

@@ -45,7 +45,7 @@ class Orphans:
         self._counted = ORPHANS.labels(cluster)
 
     def note(self, target: PartTarget) -> None:
-        """Notes that the target's object, or what the log wants of it, may have changed."""
+        """Checks whether the target is an orphan now: its object, or what the log wants of it, may have changed."""
         orphan = self._mirror.has(target) and not self._desired.lists(target)
         if orphan and target not in self._noticed:
             self._noticed[target] = asyncio.get_running_loop().time()
@@ -70,8 +70,10 @@ class Orphans:
         self._count()
 
     def note_all(self) -> None:
-        """Notes all possible orphans after every kind was listed, so that their statuses are confirmed or taken
-        back."""
+        """Has the status of every possible orphan published again, confirmed or taken back.
+
+        Call it after every kind was listed.
+        """
         for target in self._mirror.targets() | self._desired.orphans_said(self._cluster):
             self._changed(target)
 

@@ -1,4 +1,4 @@
-"""Publishes the statuses of one cluster: gathers changes and publishes what is new, numbered within this epoch."""
+"""Publishes the statuses of one cluster: gathers changes, and publishes new statuses with numbers within this epoch."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Reporter:
 
     current: returns the status that the cluster shows for a target now.
     logged: returns the last status in the log.
-    vanished: returns whether the target certainly has neither an object nor a placement.
+    vanished: returns whether the target has, for certain, neither an object nor a placement.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Reporter:
         self._places: dict[PartTarget, int] = {}
         """The offset of the last published status."""
         self._overruled: dict[PartTarget, int] = {}
-        """The offset up to which others, or unknown writers, have written. Our status must be after it."""
+        """The offset of the last record by another or an unknown writer. Our status must be written after it."""
         self._changed: dict[PartTarget, None] = {}
         self._traces = tracing.Origins[PartTarget]()
         self._woken = asyncio.Event()
 
     def note(self, target: PartTarget) -> None:
-        """Notes that the status may have changed.
+        """Has the status published at the next flush if it has changed.
 
         It joins the trace of the last action until all replicas are ready.
         """

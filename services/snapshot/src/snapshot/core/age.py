@@ -1,4 +1,4 @@
-"""Computes how old our knowledge of a cluster is: the watermark, and why it stands still (P3).
+"""Computes how old our knowledge of a cluster is: the watermark, and the reason when it does not rise (P3).
 
 README.md has the state table.
 """
@@ -19,8 +19,8 @@ class _Source:
 
     count: the number of objects that we know.
     low, high: the lowest and highest count since the last probe started.
-    differs_since: since when our count has differed from the probes' count; None when it does not.
-    unread: the reason why the stream is done without, when our account has no right to it.
+    differs_since: the time since which our count differs from the probes' count; None when it does not.
+    unread: the reason why the stream is ignored, when our account has no right to it; else empty.
     """
 
     listed: bool = False
@@ -58,7 +58,10 @@ class Age:
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
     def heard(self, source: str, count: int, now: float, *, listed: bool = False) -> None:
-        """Notes an event, a bookmark or the end of a list. count: the objects of this source that we know after it."""
+        """Records that the stream is alive: an event, a bookmark or the end of a list came.
+
+        count: the number of objects of this source after it. listed: whether it was the end of a list.
+        """
         state = self._sources[source]
         state.listed = state.listed or listed
         state.heard_at, state.failure, state.unread, self._connection_failure = now, NO_TROUBLE, "", NO_TROUBLE
@@ -67,11 +70,14 @@ class Age:
             state.differs_since, self._answer = None, None
 
     def failed(self, source: str, why: Trouble) -> None:
-        """Notes that a stream failed. why: its text does not name the source."""
+        """Records that a stream failed, so that the watermark stays until an event comes.
+
+        why: its text does not name the source.
+        """
         self._sources[source].failure = why
 
     def not_allowed(self, source: str, why: str) -> None:
-        """Notes that our account may not read the source. It is done without until something is heard from it."""
+        """Records that our account may not read the source. It is ignored until an event of it comes."""
         state = self._sources[source]
         state.listed, state.failure, state.unread = False, NO_TROUBLE, why
 
@@ -85,13 +91,15 @@ class Age:
         self._connection_failure = why
 
     def relisting(self, source: str) -> None:
-        """Notes that the source is listed again."""
+        """Records that a new list of the source has begun; until its end the source is not current."""
         self._sources[source].listed = False
         self._sources[source].differs_since = None
 
     def probe_started(self, now: float) -> None:
-        """Judges the previous answer: our own count must have had the same value at some time since that probe
-        began."""
+        """Compares the previous answer with our counts, and begins a new comparison.
+
+        Our count agrees if it had the answer's value at some time since that probe began.
+        """
         if self._answer is not None:
             for name, theirs in self._answer.counts.items():
                 state = self._sources[name]
@@ -106,11 +114,13 @@ class Age:
     def probe_answered(
         self, started_at: float, counts: Mapping[str, int], doubtful: bool, now: float, version: int | None = None
     ) -> None:
-        """Takes the answer of a probe. doubtful: the node list is doubted, so the watermark stays.
+        """Stores the answer of a probe and raises the watermark to the probe's start if all streams are current.
+
+        doubtful: whether the node list is doubted; then the watermark stays.
 
         version: the resourceVersion of the counts, by a quorum read; None when it is no number. If it is lower than
-            that of the probe before, etcd was restored from a backup. Open watches then deliver nothing until the
-            resourceVersions are where they were, and never what happened before that. So all kinds are listed again.
+            the version of the probe before, etcd was restored from a backup. Open watches then deliver nothing until
+            the resourceVersions are as high as before, and never the changes until then. So all kinds are listed again.
         """
         self._probe_failure, self._connection_failure = NO_TROUBLE, NO_TROUBLE
         if version is not None:
@@ -129,11 +139,11 @@ class Age:
         self._probe_failure, self._answer = why, None
 
     def cannot_be_said(self, why: str) -> None:
-        """Notes that the capacity is more than a record holds, so that readers get nothing newer."""
+        """Records that the capacity is too large for a record. It becomes the cluster's trouble, and readers see it."""
         self._unwritable = Trouble(TroubleCode.UNWRITABLE, why)
 
     def may_be_said(self) -> None:
-        """Notes that the capacity is tried again."""
+        """Removes that trouble, because writing the capacity is tried again."""
         self._unwritable = NO_TROUBLE
 
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────

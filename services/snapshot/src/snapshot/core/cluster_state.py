@@ -35,7 +35,7 @@ from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTab
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
 NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
-"""Kinds that are done without if our account has no right to them. Then volumes are unknown, which records say."""
+"""Kinds that are ignored if our account has no right to them. Then volumes are unknown, and records show that."""
 
 NO_LOAD = NodeLoad()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
@@ -87,7 +87,7 @@ class ClusterState:
     # ── What the cluster says ───────────────────────────────────────────────────────────────────────────────────
 
     def listed(self, kind: Kind, objects: Iterable[Any], now: float) -> None:
-        """Takes the whole list of a kind."""
+        """Replaces all objects of a kind by this list."""
         found = tuple(objects)
         if kind is NODES:
             self.nodes.listed(found, now)
@@ -97,9 +97,9 @@ class ClusterState:
         self.retained(kind, frozenset(item.metadata.uid for item in found))
 
     def retained(self, kind: Kind, uids: frozenset[str]) -> None:
-        """Takes the end of a list whose objects were upserted already.
+        """Removes the objects of a kind that are not in the list, after its other objects were upserted.
 
-        Objects missing in it are gone. Not for nodes.
+        Not for nodes. uids: all objects of the list.
         """
         if kind is PODS:
             self.pods.retain(uids)
@@ -203,8 +203,8 @@ class ClusterState:
         The row is closed, and offers nothing, when free resources or terms of pods are unknown.
 
         That is so in three cases: a pod's requests cannot be read; its pods have too many ports or terms for a record;
-        or its pods are of a namespace with too many terms. It offers nothing, because some pods tolerate a closed node.
-        On a lent node, the pods of pools do not count.
+        or its pods belong to a namespace with too many terms. It offers nothing, because some pods tolerate a closed
+        node. On a lent node, the pods of pools do not count.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.too_long else found

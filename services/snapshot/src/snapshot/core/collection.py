@@ -69,15 +69,15 @@ class Collection:
         self._heard(kind, now, listed=True)
 
     def paged(self, kind: Kind, items: Iterable[Any]) -> None:
-        """Takes a page of a list that goes on.
+        """Upserts the objects on one page of a list that goes on.
 
-        It does not show that the stream is well, or that another object is gone.
+        A page does not show that the stream works, or that an object is gone.
         """
         for item in items:
             self.state.upserted(kind, item)
 
     def retained(self, kind: Kind, uids: frozenset[str], now: float) -> None:
-        """Takes the end of a list whose objects were taken page by page."""
+        """Ends a list that came page by page: objects that are not in `uids` are gone."""
         self.state.retained(kind, uids)
         self._heard(kind, now, listed=True)
 
@@ -94,9 +94,9 @@ class Collection:
         self._heard(kind, now)
 
     def failed(self, kind: Kind, why: Trouble, *, forbidden: bool = False) -> None:
-        """Notes that a stream failed. forbidden: our account has no right to read the kind.
+        """Records that a stream failed. forbidden: whether our account has no right to read the kind.
 
-        A kind that is not vital is then done without, and its known objects are dropped.
+        A kind in NOT_VITAL is then ignored, and its known objects are dropped.
         """
         if forbidden and kind in NOT_VITAL:
             self.state.retained(kind, frozenset())
@@ -105,7 +105,7 @@ class Collection:
             self.age.failed(kind.plural, why)
 
     def probe_answered(self, started_at: float, nodes: int, pods: int, now: float, version: int | None = None) -> None:
-        """Takes the answer of a probe. version: as in Age.probe_answered."""
+        """Passes the answer of a probe to the node list and the age. version: as in Age.probe_answered."""
         self.state.nodes.probed(nodes, now)
         doubtful = self.state.nodes.doubt is not None
         self.age.probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now, version)
@@ -122,7 +122,7 @@ class Collection:
         self.age.heard(kind.plural, count, now, listed=listed)
 
     def follow(self, keys: Many[WorkloadKey]) -> None:
-        """Takes the complete set of workloads with a scale policy."""
+        """Sets the complete set of workloads with a scale policy; only their pods are recorded."""
         self.observed.follow(keys)
 
     def sampled(self, namespace: str, samples: Iterable[PodMetrics]) -> None:
@@ -155,7 +155,7 @@ class Collection:
         self._heartbeat_at = now
 
     def current(self, now: float) -> bool:
-        """Returns whether our state is one consistent state of the cluster. While it is not, the last records stand."""
+        """Returns whether our state is one consistent state of the cluster. Otherwise the last records stay valid."""
         return self.age.streams_current(now) and self.state.nodes.doubt is None
 
     def sign(self, now: float) -> ClusterSign:
@@ -173,7 +173,7 @@ class Collection:
         return now if self._tombstones else due
 
     def wants_to_speak(self, now: float) -> bool:
-        """Returns whether an event came that records() would write."""
+        """Returns whether records() would return a record now, because of an event that has come."""
         stream = self.stream
         if stream is None:
             return False
@@ -197,8 +197,8 @@ class Collection:
 
         Changes come before their whole block.
 
-        Pods of scaled workloads are included even while a stream is not well. Their known state stands, and readers
-        must learn why there are no samples.
+        Pods of scaled workloads are included even while a stream has failed. Their known state is still valid, and
+        readers must learn why there are no samples.
         wall_ms: Unix time, for readers that compare it with the time of samples.
         """
         stream = self.stream
@@ -252,7 +252,7 @@ class Collection:
         return records
 
     def acknowledged(self, records: Sequence[Record], offsets: Iterable[int]) -> None:
-        """Takes the offsets of the written records."""
+        """Marks the records as written, and stores their offsets."""
         assert self.stream is not None
         for record, offset in zip(records, offsets, strict=True):
             address = record.address if isinstance(record, Tombstone) else address_of(record)
@@ -262,9 +262,9 @@ class Collection:
                 self._own[address.topic.name, address.key] = offset
 
     def unacknowledged(self, records: Sequence[Record]) -> None:
-        """Notes records that the log may or may not have.
+        """Makes records due again, because nobody knows whether the log has them.
 
-        Their blocks are written whole, their groups and pods again.
+        Their blocks are written whole; their groups and pods are written again.
         """
         assert self.stream is not None
         for record in records:
@@ -279,11 +279,11 @@ class Collection:
                     self._contradict((record.address.topic.name, record.address.key), self.stream)
 
     def unwritable(self, wrong: Iterable[UnwrittenRecord], now: float) -> None:
-        """Notes which of the unacknowledged records no record can hold, and why. Each costs only its own subject.
+        """Changes how records are written that are too large for the log. Only their own subjects are affected.
 
-        A change is followed by its whole block. If fewer nodes would fit, more blocks are made, as long as the cluster
-        may have more. Otherwise no newer capacity is written for a while, because half a cluster would look like the
-        whole.
+        In place of a change, the whole block is written. If fewer nodes would fit, more blocks are made, as long as the
+        cluster may have more. Otherwise no newer capacity is written for a while, because half a cluster would look
+        like the whole. Call it after `unacknowledged`.
         """
         assert self.stream is not None
         may_split = self.stream.may_split

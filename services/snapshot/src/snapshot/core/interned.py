@@ -1,4 +1,4 @@
-"""Keeps equal values once, for as long as they are in use."""
+"""Stores equal values once for as long as they are in use, to save memory."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar

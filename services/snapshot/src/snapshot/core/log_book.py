@@ -1,4 +1,4 @@
-"""Keeps the last record that the log has for each of our keys, and finds those written by others after ours (P1)."""
+"""Keeps the last record that the log has for each of our keys, and finds records that others wrote after ours (P1)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -31,7 +31,10 @@ class LogBook:
         self._seen: dict[str, dict[Key, LastRecord]] = {}
 
     def note(self, topic: str, key: str, offset: int, event: Kept | None) -> str:
-        """Notes a record of capacity, pending or pods, in the order of its partition. Returns the cluster's name."""
+        """Stores a record of capacity, pending or pods as its key's last one. Returns the cluster's name.
+
+        Call it in the order of each partition. event: None for a tombstone.
+        """
         cluster = event.cluster if event is not None else _cluster_of(topic, key)
         epoch = event.epoch if event is not None else TOMBSTONE
         seen = self._seen.setdefault(cluster, {})

@@ -1,4 +1,4 @@
-"""Keeps the nodes of a cluster, and doubts a list that has lost most of them."""
+"""Keeps the nodes of a cluster. A list without most of them is doubted: a faulty server may have sent it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class NodeTable:
     """The nodes of a cluster.
 
     nodes: the nodes that we believe.
-    doubt: the nodes that the cluster lists now, while we do not believe them yet.
+    doubt: the nodes that the cluster lists now, while we do not believe this list yet; else None.
     """
 
     def __init__(self, confirm_seconds: float, confirm_probes: int) -> None:
@@ -92,9 +92,9 @@ class NodeTable:
             self.dirty.add(name)
 
     def probed(self, nodes: int, now: float) -> None:
-        """Takes the answer of a probe.
+        """Compares the doubted list with the number of nodes that a probe counted.
 
-        The doubted list is believed once enough probes in a row have agreed for long enough.
+        The list is believed once enough probes in a row have agreed for long enough.
         """
         doubt = self.doubt
         if doubt is None:
@@ -147,7 +147,7 @@ def _characters(node: objects.Node) -> int:
 
 
 def _of_lending(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Returns only the taint of lending, so that the node's owner stays known."""
+    """Returns only the taint of lending. A closed node keeps it, so that readers still know the node's owner."""
     state = node_state(taints)
     return () if state == NODE_OWNED else (Taint(LENDING, LENT if state == NODE_LENT else RECALLED, "NoSchedule"),)
 

@@ -55,11 +55,11 @@ class ObservedPods:
         return bool(self._dirty) and self.knows_policies
 
     def namespaces(self) -> list[str]:
-        """Returns the namespaces for which samples are needed: those that have a workload with a policy."""
+        """Returns the namespaces for which samples are needed, because they have a workload with a policy."""
         return [name for name, keys in self._by_namespace.items() if any(map(self._workloads.has, keys))]
 
     def follow(self, keys: Collection[WorkloadKey]) -> None:
-        """Takes the complete set of workloads with a policy."""
+        """Sets the complete set of workloads with a policy."""
         before, self._followed = self._followed or frozenset(), frozenset(keys)
         self._dirty |= before ^ self._followed
         self._by_namespace = {}
@@ -71,7 +71,7 @@ class ObservedPods:
         self._take_samples(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
 
     def not_sampled(self, namespace: str, why: str) -> None:
-        """Notes that samples could not be read. The former samples are dropped."""
+        """Drops the samples of a namespace, because new ones could not be read. why: the reason, for the records."""
         self._take_samples(namespace, _Samples({}, why))
 
     def restate(self) -> None:
@@ -118,7 +118,7 @@ class ObservedPods:
         yield replace(found, sequence=self._sequence, observed_ms=observed_ms)
 
     def _observed(self, key: WorkloadKey, epoch: int) -> PodsObserved:
-        """Returns the record without sequence and time, so that equal ones are equal."""
+        """Returns the record without sequence and time, so that an unchanged record can be found by comparison."""
         samples = self._samples.get(key[0], _Samples({}, NOT_ASKED))
         details = self._details.of_owners(self._workloads.owners(key))
         table: dict[PodRequests, int] = {}

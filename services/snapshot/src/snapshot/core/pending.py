@@ -9,8 +9,8 @@ from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 
 SCHEDULED_KEPT_MAX = 5_000
-"""The most groups that wait no longer and still have a key in the log. Beyond it, the first ones get their tombstone
-early."""
+"""The most groups that wait no longer and still have a record in the log. If there are more, the first ones get their
+tombstone early."""
 
 PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
 
@@ -115,7 +115,7 @@ class Pending:
         )  # fmt: skip
 
     def _due_at(self, name: str, said: _WrittenGroup) -> float:
-        """Returns when the group's last record must be followed by another one."""
+        """Returns the time at which the group needs a new record."""
         group = self._groups.get(name)
         if said.unsure:
             return 0.0

@@ -99,10 +99,10 @@ class NodeLoad:
         return NODE_CHARACTERS_MAX - _PORT_CHARACTERS * len(self.ports)
 
     def told(self, keys: Container[str]) -> dict[PodTable, int]:
-        """Returns the tables of the node's pods, shortened when they are too long.
+        """Returns the tables of the node's pods as its row has them, with the number of pods of each.
 
-        Then each table longer than its share stands for pods with unknown labels. Otherwise one pod of any tenant would
-        close the node.
+        If they are too long for a record, each table above its share is replaced by one for pods with unknown labels.
+        Otherwise one pod of any tenant would close the node.
         keys: the label keys of the node.
         """
         if self.characters <= self._room or sum(self.sizes.values()) <= self._room:
@@ -114,7 +114,7 @@ class NodeLoad:
         return told
 
     def held(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
-        """Returns the amounts that pods request of these resources. of_owner: leaves the pods of pools out."""
+        """Returns the total requests of the node's pods for these resources. of_owner: only of the owner's pods."""
         held = ((name, self.requested.get(name, 0) - of_owner * self.by_pools.get(name, 0)) for name in names)
         return {name: amount for name, amount in held if amount}
 
@@ -122,7 +122,7 @@ class NodeLoad:
 class Pods:
     """All pods of a cluster. Only upsert, remove and retain change them.
 
-    dirty_nodes, dirty_owners: those that changed since the reader cleared them.
+    dirty_nodes, dirty_owners: the nodes and owners that changed since the reader cleared them.
     dirty_waiting: the owners whose waiting pods changed.
     """
 
@@ -230,6 +230,8 @@ class Pods:
         self.dirty_nodes.add(pod.node)
 
     def _read(self, pod: objects.Pod) -> PodFacts:
+        """Returns the facts of a pod. Only a pod that holds amounts on a node has requests, ports and anti-affinity;
+        only a pod without a node can wait."""
         metadata, labels = pod.metadata, pod.metadata.labels
         node = sys.intern(pod.spec.node_name)
         finished = pod.status.phase in ("Succeeded", "Failed")
@@ -266,7 +268,7 @@ class Pods:
 
 
 def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
-    """Returns (unreadable, amounts): what the pod holds on its node, with one pod for its own place."""
+    """Returns (unreadable, amounts): the pod's requests on its node, with ("pods", 1) for its own place."""
     amounts = None if has_too_many_containers(pod.spec) else objects.known_requests(pod.spec, pod.status)
     if amounts is None:
         return True, (("pods", 1),)

@@ -1,9 +1,9 @@
 """Bounds the required anti-affinity of bound pods that the records of a cluster contain.
 
-The planner compares a pod with each term that may mean it, at each look. A term that means other namespaces is compared
-for all of them; a term that means its own namespace only for that one. A term counts once for any number of pods. Which
-namespaces are beyond a bound depends only on the present pods. Namespaces with the fewest terms come first, so a tenant
-with many terms loses its own.
+The planner compares a pod with each term that may select it, each time it computes room. A term that selects other
+namespaces is compared for all of them; a term of its own namespace only for that one. A term counts once for any number
+of pods. Which namespaces are beyond a bound depends only on the present pods. Namespaces with the fewest terms are
+counted first, so that a tenant with many terms loses its own terms.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ TERMS_OF_NODE_MAX: Final = 1_000
 """The most terms of all pods of one node."""
 TERMS_OF_NAMESPACE_MAX: Final = 5_000
 TERMS_OF_CLUSTER_MAX: Final = 5_000
-"""The most terms of a cluster that mean pods of other namespaces than their own."""
+"""The most terms of a cluster that select pods of other namespaces than their own."""
 LONG: Final = 20
 """A term counts once more for this many requirements, values and namespaces."""
 
@@ -32,7 +32,7 @@ class _NamespaceTerms:
     terms: the number of uses of each term.
     pods: the number of pods with terms, by node.
     all: the weight of all terms.
-    wide: the weight of the terms that mean other namespaces, too.
+    wide: the weight of the terms that select other namespaces, too.
     """
 
     uses: dict[tuple[PodTerm, ...], int] = field(default_factory=dict)

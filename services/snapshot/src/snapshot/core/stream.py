@@ -141,7 +141,7 @@ class Stream:
         return min(2 * self.count, self._blocks_max()) if self._too_heavy else 1
 
     def begin(self, whole: StateChanges) -> None:
-        """Takes the state that the epoch starts with. Whole records of all blocks are due at once."""
+        """Sets the state with which the epoch starts. Whole records of all blocks are due at once."""
         assert not self.begun
         self.begun = True
         nodes_max = self._settings.block_nodes_max
@@ -257,7 +257,7 @@ class Stream:
         )
 
     def split(self) -> None:
-        """Asks for more blocks in the next epoch, because a whole block was too large for a record."""
+        """Makes the next epoch have more blocks, because a whole block was too large for a record."""
         self._too_heavy = True
 
     def want_full(self, index: int) -> None:
@@ -265,7 +265,7 @@ class Stream:
             self._blocks[index].full_wanted = True
 
     def acknowledged(self, offset: int) -> None:
-        """Notes the offset of a written change. Readers of a whole record continue after it."""
+        """Stores the offset of a written change. Whole records carry it, and their readers continue after it."""
         self._as_of_offset = max(self._as_of_offset, offset + 1)
 
     def _blocks_max(self) -> int:

@@ -33,7 +33,7 @@ class _Claim(NamedTuple):
     """A volume claim.
 
     volume: the name of its volume; empty until it is bound.
-    refused: the reason why no pod with it is scheduled; empty when pods may be.
+    refused: the reason why no pod with this claim is scheduled; empty if pods are.
     once: ReadWriteOncePod or ReadWriteOnce, if it has no other access mode.
     """
 

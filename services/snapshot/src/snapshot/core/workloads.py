@@ -34,8 +34,8 @@ class ObjectFacts(NamedTuple):
 class WorkloadTable:
     """The workloads of our fleet in a cluster.
 
-    Objects of all kinds are kept by uid, and the last object with a name has that name. Two kinds with one name are not
-    both ours, because a name is one workload of one kind.
+    Objects of all kinds are kept by uid. Of several objects with one name the last one counts as the workload, since a
+    name is one workload of one kind.
 
     dirty: keys of workloads that may have changed since the reader cleared it.
     moved: the same, for another reader.

@@ -1,7 +1,7 @@
 """The kubelet API of virtual nodes, over HTTPS. Pools' API servers ask it for the logs of pool pods.
 
 A request names a namespace and a pod, and two pools may use the same names. So each pool has a port of its own, which
-accepts only clients of that pool's CA: the port tells which pool asks.
+accepts only clients of that pool's CA: the port shows which pool asks.
 """
 
 import asyncio
@@ -61,8 +61,10 @@ class _ErrorAnswer(Exception):
 
 
 class KubeletApi:
-    """Listens while its context is entered. owners: returns the clusters of this instance's turns; called for each
-    request."""
+    """Serves the kubelet API while its context is entered.
+
+    owners: returns the clusters where this instance has the turn; it is called for each request.
+    """
 
     def __init__(self, settings: VkBridgeSettings, owners: Callable[[], list[LentPods]]) -> None:
         self._settings = settings

@@ -40,7 +40,7 @@ class BackoffGate:
         return answer
 
     def _failed(self, error: ClusterUnreachable) -> None:
-        """Counts a failure. A forbidden call begins no pause, because it says nothing of other calls."""
+        """Counts a failure. A forbidden call begins no pause, because other calls may still succeed."""
         metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
         first = error.reason != "forbidden" and self._setbacks.note(asyncio.get_running_loop().time())
         if first and self._setbacks.count == 1:

@@ -29,8 +29,8 @@ log = structlog.get_logger()
 class ClusterWatch:
     """The watches of one owner.
 
-    touched: is called with the nodes that a change is about, and the change.
-    listed: is set when both kinds have been listed once.
+    touched: is called with the nodes that a change is about, and with the change.
+    listed: is set when the nodes and the pods have been listed once.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class CollectionWriter:
         self._sizes = CollectionBounds(settings.collection_least, settings.collection_most)
         self._again_seconds = settings.resync_seconds
         self._forbidden_at: dict[str, float] = {}
-        """The clock time at which a cluster last said that our account lacks the right, by cluster."""
+        """By cluster: the clock time at which it last refused the request because our account lacks the right."""
 
     async def delete_real(
         self, steps: Iterable[DeleteReal], reading: NodeReading, answers: WriteAnswers, carried_out: Told
@@ -135,7 +135,7 @@ class CollectionWriter:
 
     @staticmethod
     def _note(steps: Iterable[Deletion], deleted: Manifests, answers: WriteAnswers) -> None:
-        """Notes the answers. A pod that was let go is gone.
+        """Stores the answers in `answers`. A pod that was let go is gone.
 
         The state of a pod that was deleted with a grace is read again.
         """
@@ -151,7 +151,10 @@ class CollectionWriter:
         return said_at is None or asyncio.get_running_loop().time() - said_at >= self._again_seconds
 
     def _note_forbidden(self, cluster: str, error: Forbidden) -> None:
-        """Notes that the account lacks the right, and logs it once until the cluster allows it again."""
+        """Records that our account lacks the right, so that the cluster is not asked again for a while.
+
+        It is logged once until the cluster allows it again.
+        """
         if cluster not in self._forbidden_at:
             log.warning("pods are deleted one by one: our account lacks a right", cluster=cluster, error=str(error))
         self._forbidden_at[cluster] = asyncio.get_running_loop().time()

@@ -50,9 +50,9 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class MissingObject:
-    """An object that a pod needs and that is not there.
+    """An object that a pod needs and that the owner does not have.
 
-    refused: it must not be there; else the pool does not have it.
+    refused: True if it must not be copied there; False if the pool does not have it, either.
     """
 
     what: str
@@ -60,7 +60,7 @@ class MissingObject:
 
 
 class CopiesState(Enum):
-    """The result of comparing all copies: no copy of ours and no real pod, some, or a failed read or deletion."""
+    """The result of comparing all copies: no copy of ours and no real pod is left, some are left, or a call failed."""
 
     NONE_LEFT = auto()
     SOME_LEFT = auto()
@@ -91,7 +91,7 @@ class Copies:
         self._used_at: dict[CopyPlace | str, float] = {}
         """The clock time at which a copy, or a namespace, was last known to be needed."""
         self._bytes: dict[CopyPlace, int] | None = None
-        """The size of each copy, as it is or is being written, in bytes; None: not listed yet."""
+        """The size of each copy in bytes, as it is or as it is being written; None: the copies are not listed yet."""
         self._listing = asyncio.Lock()
         self._references = VersionCache[frozenset[ConfigReference]]()
         self._referred: dict[str, tuple[str, frozenset[ConfigReference]]] = {}
@@ -102,7 +102,10 @@ class Copies:
     async def ensure(
         self, pool: Pool, side: PoolSide, namespace: str, references: Iterable[ConfigReference]
     ) -> MissingObject | None:
-        """Creates the pod's namespace and copies of all that it refers to. Returns the first that cannot be there."""
+        """Creates the pod's namespace, and copies of the ConfigMaps and Secrets that it refers to.
+
+        Returns the first of these objects that cannot be created; None if all are there.
+        """
         self._used_at[namespace] = _now()
         not_ours = await self._namespaces.ensure(namespace)
         if not_ours:
@@ -114,7 +117,7 @@ class Copies:
         return None
 
     def refer(self, node: str, side: PoolSide, pool_pods: Iterable[Manifest]) -> None:
-        """Notes what the pods of a node refer to, as their pool says; nothing else is ever copied."""
+        """Stores the references of a node's pool pods. Only objects with such a reference are ever copied."""
         created = {pod["metadata"]["uid"]: pod for pod in pool_pods if was_created(pod)}
 
         def references(uid: str) -> frozenset[ConfigReference]:
@@ -129,15 +132,18 @@ class Copies:
             self._referred[node] = side.pool_id, found
 
     def refer_no_more(self, node: str) -> None:
-        """Notes that the node is its owner's again: its pods use no copies any more."""
+        """Drops the references of a node that is its owner's again, so that its copies can be removed."""
         self._referred.pop(node, None)
 
     def doubt(self, namespace: str) -> None:
-        """Notes that a namespace is missing although it existed a moment ago."""
+        """Makes the next `ensure` check this namespace again, because it was missing a moment ago."""
         self._namespaces.doubt(namespace)
 
     async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: ConfigReference) -> MissingObject | None:
-        """Compares the copy with what the pool has now, and writes it where they differ."""
+        """Compares the copy with the original in the pool, and writes it if they differ.
+
+        Returns the object if the pool does not have it, or if it must not be copied.
+        """
         copy = place_of(reference, side.pool_id)
         self._used_at[copy] = _now()
         kind = KINDS[reference.kind]
@@ -212,7 +218,7 @@ class Copies:
     # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
 
     async def tend(self, pools: Callable[[str], Pool | None]) -> CopiesState:
-        """Compares all copies once with what pods refer to, and with the originals in their pool. Raises nothing."""
+        """Updates all copies that pods refer to from their originals, and removes unused ones. Raises nothing."""
         used = self._used()
         slots = asyncio.Semaphore(self._settings.copies_at_once)
         async with asyncio.TaskGroup() as group:
@@ -232,7 +238,7 @@ class Copies:
         return {(pool, reference) for pool, references in self._referred.values() for reference in references}
 
     def _used(self) -> set[CopyPlace]:
-        """Returns the copies that the owner's real pods use, and those that pool pods bound there refer to."""
+        """Returns the copies that the owner's real pods use or that pool pods bound there refer to."""
         now, used = _now(), {place_of(reference, pool) for pool, reference in self._referred_to()}
         for namespace in self._mirror.namespaces():
             self._used_at[namespace] = now
@@ -269,6 +275,10 @@ class Copies:
                 note_failed(SERVICE, "copy", error, cluster=self._api.name, pool=side.pool_id, copy=name)
 
     async def _remove_unused(self, kept: set[CopyPlace]) -> CopiesState:
+        """Deletes unused copies, then empty namespaces of ours, then forgets sizes and times of what is gone.
+
+        Copies come first: a namespace is empty only without copies and pods. kept: the copies that are in use.
+        """
         namespaces, failed = await self._namespaces.ours(), False
         there: set[CopyPlace | str] = {*kept, *namespaces}
         filled = {copy.namespace for copy in kept}
@@ -295,7 +305,10 @@ class Copies:
         return CopiesState.SOME_LEFT if filled or any(self._mirror.real_pods()) else CopiesState.NONE_LEFT
 
     def _is_unused(self, what: CopyPlace | str) -> bool:
-        """Returns whether it is unused for good or long enough. If it was never seen in use, the time begins now."""
+        """Returns whether a copy or namespace has been unused for long enough, or will never be used again.
+
+        If it was never seen in use, the time begins now.
+        """
         unused_seconds = _now() - self._used_at.setdefault(what, _now())
         return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
 

@@ -56,7 +56,7 @@ class OwnerNamespaces:
         return ""
 
     def doubt(self, name: str) -> None:
-        """Notes that the namespace was missing although it existed a moment ago."""
+        """Makes the next `ensure` check this namespace again, because it was missing a moment ago."""
         self._ready.discard(name)
 
     async def ours(self) -> dict[str, Manifest]:
@@ -119,10 +119,10 @@ _OF_CLUSTER: Final = {(CONFIG_MAPS.plural, name) for name in IN_EVERY_NAMESPACE}
 
 
 def is_copy(found: Manifest, pool_id: str = "") -> bool:
-    """Returns whether a ConfigMap or Secret is a copy that a bridge made. It bears both marks from the first.
+    """Returns whether a ConfigMap or Secret is a copy that a bridge made. A copy has both marks from its creation on.
 
-    pool_id: the copy must be of this pool; empty: of any. A name alone proves nothing: names of two pools differ only
-        by a hash. People in a pool may find a name with the same hash.
+    pool_id: the pool that the copy must be of; empty: any pool. The name alone proves nothing: names of two pools
+    differ only by a hash, and users of a pool may find a name with the same hash.
     """
     pool = _labels(found).get(POOL)
     return bool(pool) and pool_id in ("", pool) and COPY_VERSION in (found["metadata"].get("annotations") or {})

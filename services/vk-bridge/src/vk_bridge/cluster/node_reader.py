@@ -88,7 +88,7 @@ class WriteAnswers:
 
     gone: uids of pool pods that were let go, and of a deleted virtual node. between: (uid, version) of objects that
         were written again right after. put_off: the rest of the work waits until no recalled node is waiting.
-    incomplete: an object was written and its present state is unknown. pods_unknown: the same of pods alone.
+    incomplete: an object was written and its present state is unknown. pods_unknown: this is so for pods only.
     """
 
     node: Manifest | None = None
@@ -102,7 +102,7 @@ class WriteAnswers:
     put_off: bool = False
 
     def deleted(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
-        """Notes the answer to a pod's deletion. If the pod is not terminating, its state is unknown."""
+        """Stores the answer to a pod's deletion. If the pod is not terminating, its state is unknown."""
         metadata = answer.get("metadata") or {}
         if metadata.get("uid") == uid and metadata.get("deletionTimestamp"):
             pods[uid] = answer
@@ -110,7 +110,7 @@ class WriteAnswers:
             self.incomplete = True
 
     def let_go(self, uid: str, answer: Manifest) -> None:
-        """Notes the deletion of a virtual node, or of a pool pod with grace 0: it is gone unless a finalizer keeps it.
+        """Stores the deletion of a virtual node, or of a pool pod with grace 0: gone unless a finalizer keeps it.
 
         An API server answers with the deleted object or with a Status.
         """
@@ -139,7 +139,7 @@ class PodDeletion:
 class PodPair:
     """The result of comparing a real pod with its pool pod. news, behind: as in RealPod.
 
-    held: the sizes of the pod; None for a pod of another pool. refused: its sizes, if the node did not admit it.
+    held: the sizes of the pod; None for a pod of another pool. refused: the sizes if the node did not admit it.
     """
 
     news: bool
@@ -340,6 +340,8 @@ class NodeReader:
         virtual_spec: VirtualNodeSpec | None,
         read_at: float,
     ) -> NodeReading:
+        """Makes the reading from the answers. Real pods first, then what other pods leave free, then the pool's share
+        of it. From these follow whether the virtual node is current, the observation and the pods to create later."""
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
         side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
         real_pods = _real_ones(found.own_pods)
@@ -383,7 +385,7 @@ class NodeReader:
     def _paused(
         self, pool_pods: Mapping[str, Manifest], real: _RealPods, free: Mapping[str, int], now: float
     ) -> frozenset[str]:
-        """Returns uids of pool pods to create later: all after a recent refusal, else those the node would refuse."""
+        """Returns uids of pool pods to create later: all pods after a recent refusal, else pods that do not fit."""
         pause_seconds, last_at = self._settings.refusal_pause_seconds, real.refused.last_at
         waiting = pool_pods.keys() - {pod.pool_uid for pod in real.pods}
         if not waiting:
@@ -397,7 +399,7 @@ class NodeReader:
     def left_behind(self, reading: NodeReading) -> NodeReading | None:
         """Returns the reading as if the node had never been lent, for a pool that the register does not name.
 
-        Returns None if the register names this pool: then the loan is its own, and nothing is left behind there.
+        Returns None if the register names this pool: then the node is on loan to this pool, and nothing is left over.
         """
         register, pool_id = reading.observation.node, reading.side.pool_id
         if register is not None and register.pool == pool_id:
@@ -411,7 +413,7 @@ class NodeReader:
         return replace(alone, observation=replace(alone.observation, node=owned))
 
     def note_forced(self, name: str, uid: str) -> None:
-        """Notes that a real pod was deleted by force. It may still exist, so the next try comes after a pause."""
+        """Counts a forced deletion of a real pod. The pod may still exist, so the next try comes after a pause."""
         ending = self._deleting.get(name, {}).get(uid)
         if ending is not None:
             first, longest = self._settings.force_first_seconds, self._settings.force_longest_seconds
@@ -422,7 +424,10 @@ class NodeReader:
         self._shown_at[name] = asyncio.get_running_loop().time()
 
     def _is_reachable(self, name: str, shown: Manifest, virtual_spec: VirtualNodeSpec, now: float) -> bool:
-        """Returns whether no new endpoint is needed. Two bridges that claim one owner would overwrite it in turn."""
+        """Returns whether the virtual node need not get a new endpoint: it names this bridge, or was written lately.
+
+        The pause is for two bridges that both claim one owner: they would overwrite the endpoint in turn.
+        """
         shown_seconds = now - self._shown_at.get(name, -math.inf)
         return names_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds
 
@@ -494,7 +499,7 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> PodPair:
 
 
 def ending_of(pod: Manifest, before: PodDeletion | None, now: float) -> PodDeletion:
-    """Returns a pod's Ending. As for a kubelet, a shortened grace begins again and never ends later than before."""
+    """Returns a pod's PodDeletion. As in a kubelet, a shortened grace begins again and never ends later than before."""
     grace = read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds"))
     if before is None:
         return PodDeletion(grace, now + grace)

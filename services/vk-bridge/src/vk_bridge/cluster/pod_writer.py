@@ -48,7 +48,7 @@ from vk_bridge.settings import VkBridgeSettings
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
 TOLD_MAX = 1000
-"""The most pods and steps to remember, of those whose error was logged with its trace."""
+"""The most pods and steps to remember whose error was logged with its trace. So each is logged with its trace once."""
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
 log = structlog.get_logger()
@@ -119,7 +119,7 @@ class PodWriter:
     ) -> dict[PodStep, str]:
         """Returns the outcomes of writes that were joined to collections.
 
-        A pool pod's write follows that of its real pod.
+        A pool pod is written after its real pod.
         """
         by_step = [writes(step) for step in steps if step not in put_off]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]

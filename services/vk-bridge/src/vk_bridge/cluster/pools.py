@@ -45,7 +45,7 @@ BOUND_PODS: Final = Kind("", "v1", "pods", BoundPod)
 
 @dataclass(slots=True)
 class Pool:
-    """One pool cluster. virtual_nodes: those of all owners, by name."""
+    """One pool cluster. virtual_nodes: the virtual nodes of all owners, by name."""
 
     name: str
     joined: ClusterJoined
@@ -154,7 +154,7 @@ class Pools:
     async def _follow_budgets(self, pool: Pool) -> None:
         """Follows the disruption budgets.
 
-        They touch no node: they change with each pod, and the next record tells them.
+        They touch no node: they change with each pod, and the next record has them.
         """
         async for batch in pool.api.follow(BUDGETS):
             for change in batch:

@@ -33,7 +33,7 @@ class ReadCache:
     """The readings of one cluster's lent nodes. Work on a node goes from `begin` through `note` to `end`.
 
     Changes that come in between are judged at the end. Versions are only compared for equality: an equal version is not
-    news. A deleted object that was not in the last reading was gone by then, or its creation is told of first.
+    news. A deleted object that was not in the last reading was gone by then, or the watch delivers its creation first.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class ReadCache:
         self._rested: dict[str, RestingNode] = {}
 
     def begin(self, node: str) -> RestingNode | None:
-        """Begins work on a node. Returns what was known of it until now."""
+        """Begins work on a node. Returns the last reading, if the node was at rest; None if it must be read."""
         self._seen[node], self._told[node] = set(), []
         return self._rested.pop(node, None)
 
@@ -50,7 +50,10 @@ class ReadCache:
         self.note_versions(reading.name, reading.found.versions().items())
 
     def note_versions(self, node: str, versions: Iterable[tuple[str, str]]) -> None:
-        """Notes versions as seen. versions: (uid, version) of objects that this bridge itself has just written."""
+        """Stores versions as seen, so that their events cause no reading.
+
+        versions: (uid, version) of objects that this bridge itself has just written.
+        """
         self._seen[node].update(versions)
 
     def end(self, node: str, rested: NodeReading | None) -> list[Change]:
@@ -70,9 +73,9 @@ class ReadCache:
         self._rested.pop(node, None)
 
     def is_news_in(self, node: str, part: Part, listed: Mapping[str, str], change: Change) -> bool:
-        """Returns whether a list, with which a watch restarted, differs from what was read. listed: versions by uid.
+        """Returns whether the list of a restarted watch differs from the last reading of the node.
 
-        For a node under way the change is kept for later.
+        listed: versions by uid. While work on the node is under way, the change is kept for `end`.
         """
         known = self._rested.get(node)
         if known is None:
@@ -80,7 +83,10 @@ class ReadCache:
         return known.parts[part] != listed.keys() or not known.seen.issuperset(listed.items())
 
     def is_news(self, node: str, change: Change) -> bool:
-        """Returns whether a change requires a new reading of the node; False while the node is under way."""
+        """Returns whether a change requires a new reading of the node.
+
+        While work on the node is under way, it returns False and keeps the change for `end`.
+        """
         if node in self._told:
             self._told[node].append(change)
             return False

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 class StaleVirtualNodes:
     """Removes the stale virtual nodes of one owner.
 
-    It works beside the OwnerWorker: each write names the version it is for.
+    It works at the same time as the OwnerWorker: each write names the version it is for, so neither does harm.
 
     say_cleared: is called with a node and a pool in which no virtual node of it is left.
     """
@@ -85,7 +85,7 @@ class StaleVirtualNodes:
                 note_failed(SERVICE, "node", error, pool=pool.name, node=node, left_behind=True)
 
     async def _go_on(self, node: str, pool: Pool) -> bool:
-        """Returns whether anything was written, so that more may follow.
+        """Makes the next step for a virtual node. Returns whether anything was written, so that more may follow.
 
         Raises ClusterUnreachable, Conflict and Refused.
         """

@@ -1,4 +1,4 @@
-"""Keeps what the log says: how clusters lend, which nodes are recalled, which pods wait, and which loans stand."""
+"""Keeps the log's newest records of lending: rules, recalls, loans, and the pods that wait for nodes."""
 
 from collections.abc import Iterator, Sequence, Set
 
@@ -39,10 +39,10 @@ Loan = NodeLent | NodeReturned
 
 
 class LendingLogState:
-    """The state of the log, for readers. Only apply, forget and note_swept change it.
+    """The log's state of lending. Only apply, forget and note_swept change it; other code only reads.
 
     loans: the last record of each node's loan, by cluster and node.
-    recalls: the recalls that stand or were settled, by cluster and node.
+    recalls: the open and the settled recalls, by cluster and node.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class LendingLogState:
         self._stale_last: dict[str, set[str]] = {}
         """By cluster: the nodes whose last loan record in the log has an older epoch than the valid record."""
         self._swept: dict[str, int] = {}
-        """By cluster: the value of lending_changes when the cluster was found to hold nothing of pool pods."""
+        """By cluster: the value of lending_changes when a sweep found no copies and namespaces of pool pods there."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,11 +93,14 @@ class LendingLogState:
         return lent_once and self.lends_nothing(cluster) and self._swept.get(cluster) != self.lending_changes(cluster)
 
     def lending_changes(self, cluster: str) -> int:
-        """Returns how many changes of this cluster the log has told: a new rule, a new loan record, or its joining."""
+        """Returns the number of records about this cluster's lending so far: rules, loan records, and its joining."""
         return self._lending_changes.get(cluster, 0)
 
     def note_swept(self, cluster: str, changes: int) -> None:
-        """Notes that the cluster holds no copy of ours any more. changes: lending_changes before the sweep."""
+        """Records that a sweep found no copy of ours, so that none is made before the cluster's lending changes.
+
+        changes: the value of lending_changes before the sweep.
+        """
         self._swept[cluster] = changes
 
     def left_behind(self, cluster: str) -> Iterator[tuple[str, str]]:
@@ -158,7 +161,7 @@ class LendingLogState:
         return found if isinstance(found, NodeRecalled) and loan is not None and found.loan == loan else None
 
     def is_recalled(self, cluster: str, node: str) -> bool:
-        """Returns whether a recall of this node stands, for any loan."""
+        """Returns whether the node has an open recall, for any of its loans."""
         return isinstance(self.recalls.get(cluster, {}).get(node), NodeRecalled)
 
     def needs(self, cluster: str) -> Sequence[Shape | None]:
@@ -173,7 +176,7 @@ class LendingLogState:
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event) -> str:
-        """Takes in one record, unless a newer one is known. Returns the cluster that it is about, "" for all."""
+        """Applies one record, unless a newer one is known. Returns the cluster that it is about, "" for all."""
         match event:
             case ClusterJoined():
                 if event.cluster not in self.clusters:
@@ -201,7 +204,7 @@ class LendingLogState:
         return getattr(event, "cluster", "")
 
     def forget(self, topic: str, key: str) -> str:
-        """Takes in a tombstone. Returns the cluster that it is about, "" for all."""
+        """Applies a tombstone. Returns the cluster that it is about, "" for all."""
         first, _, rest = key.partition("/")
         if topic == CAPACITY_NEEDED.name:
             name, _, cluster = rest.partition("/")
@@ -227,7 +230,7 @@ class LendingLogState:
         return first
 
     def _has_loans(self, cluster: str) -> bool:
-        """Returns whether the cluster has loans that stand."""
+        """Returns whether the cluster has loans that are not over."""
         return any(isinstance(one, NodeLent) for one in self.loans.get(cluster, {}).values())
 
     def _count_change(self, cluster: str) -> None:

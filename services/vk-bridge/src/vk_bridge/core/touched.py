@@ -1,4 +1,4 @@
-"""Says which work of a bridge a record of the log concerns."""
+"""Finds which work of a bridge may change with a record of the log."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class TouchedWork:
     owner: the cluster that the record is about, "" for all.
     node: the owner's node whose next step may have changed, "" for none.
     recalled: whether the record is a recall of that node, or the end of one.
-    all_nodes: whether all nodes of the owner are concerned; if owner is "", those of all owners.
+    all_nodes: whether all nodes of the owner are concerned; if owner is "", the nodes of all owners.
     owners: whether the set of owners with work may have changed.
     left: the cluster that left with this record, "" for none. Its virtual nodes are gone.
     """

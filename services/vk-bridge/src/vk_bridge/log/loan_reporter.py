@@ -55,7 +55,7 @@ class LoanReporter:
         self._classes: set[str] = set()
 
     def recover(self) -> None:
-        """Takes from the log the loans that another instance began, and the ends that it has counted."""
+        """Takes over, from the log, loans that another instance began and ends that it has counted in the metrics."""
         for said in self._state.loans.get(self._cluster, {}).values():
             if isinstance(said, NodeLent):
                 self._history.recover(said)
@@ -63,9 +63,9 @@ class LoanReporter:
                 self._counted[said.node] = said.loan
 
     def over_and_gone(self, mirror: OwnerCache, forget_seconds: float) -> list[str]:
-        """Returns nodes that are gone and whose last loan ended over forget_seconds ago; the log may forget them.
+        """Returns nodes that are gone and whose last loan ended over forget_seconds ago: their records can be deleted.
 
-        Returns none while the cluster still has to be swept, because only its loans tell that.
+        Returns an empty list while the cluster still has to be swept, because only its loan records show that.
         """
         if self._state.is_to_sweep(self._cluster):
             return []
@@ -85,9 +85,9 @@ class LoanReporter:
         self._history.see(reading.name, reading.observation, self._wall_ms())
 
     def evicted(self, reading: NodeReading, uid: str) -> None:
-        """Notes that a pool pod, or its real pod, was told to go.
+        """Counts the work that is lost because a pool pod, or its real pod, is evicted now.
 
-        A pod that was already going or had ended loses nothing.
+        A pod that was already terminating or has ended loses nothing.
         """
         pod = reading.pool_pods.get(uid)
         if pod is None or pod["metadata"].get("deletionTimestamp") or has_ended(pod):
@@ -96,7 +96,7 @@ class LoanReporter:
         self._history.evicted(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
 
     def forced(self, reading: NodeReading, uid: str) -> None:
-        """Notes that a real pod has outlived its grace."""
+        """Counts a real pod that has outlived its grace and was deleted by force."""
         self._history.forced(reading.name, uid)
 
     # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +110,7 @@ class LoanReporter:
             self._records.say(record)
 
     def say_cleared(self, node: str, pool: str) -> None:
-        """Publishes that no virtual node of this node is left in a pool that had been given up."""
+        """Publishes that the node has no virtual node left in a pool that had left the fleet during its loan."""
         said, number = self._last_said(node), self._next_generation()
         if said is not None and pool in said.left_in:
             left_in = tuple(name for name in said.left_in if name != pool)
@@ -157,7 +157,7 @@ class LoanReporter:
             self._records.say(now)
 
     def acknowledged(self, record: NodeLent | NodeReturned) -> None:
-        """Takes in a record that is now in the log; counts the end of a loan once."""
+        """Applies a record that is now in the log, and counts the end of a loan once in the metrics."""
         self._state.apply(record)
         if isinstance(record, NodeReturned):
             self._history.forget(record.node)
@@ -167,7 +167,7 @@ class LoanReporter:
                 self._count(record)
 
     def _record(self, reading: NodeReading) -> NodeLent | None:
-        """Returns the NodeLent of this reading. What could not be read keeps its last published value."""
+        """Returns the NodeLent of this reading. Fields that could not be read keep their last published value."""
         node = reading.observation.node
         said = self._state.lent(self._cluster, reading.name)
         loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
@@ -185,9 +185,9 @@ class LoanReporter:
         return replace(record, left_in=left_in) if record is not None else None
 
     def _pods(self, reading: NodeReading) -> tuple[LentPod, ...]:
-        """Returns the pods that are not over.
+        """Returns the pool pods that have not ended, or whose real pod has not.
 
-        Each has what its real pod holds of the node; nothing if there is none yet.
+        Each one has the requests of its real pod; none if there is no real pod yet.
         """
         real = {uid: pod for uid, pod in reading.real_by_pool_uid.items() if not has_ended(pod)}
         versions = {uid: pod["metadata"]["resourceVersion"] for uid, pod in real.items()}
@@ -204,7 +204,7 @@ class LoanReporter:
         return self._records.waiting(node) or self._state.loans.get(self._cluster, {}).get(node)
 
     def _terms(self, reading: NodeReading, loan: Generation) -> LoanTerms:
-        """Returns the terms as the loan began; for a loan that the log does not have, as the lending rule says now."""
+        """Returns the terms with which the loan began; if the log lacks the loan, by the present lending rule."""
         said = self._state.lent(self._cluster, reading.name)
         if said is not None and said.loan == loan:
             return LoanTerms(self._cluster, reading.name, said.pool, said.virtual_node, said.rule, said.supply_class)

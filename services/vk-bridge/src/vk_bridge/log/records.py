@@ -22,8 +22,8 @@ class Records:
 
     Failed writes are retried.
 
-    A record that is too large for the log waits and is tried again at the next flush. Without its pods it would say
-    that nobody loses anything on the node.
+    A record that is too large for the log waits and is tried again at the next flush. It is not written without its
+    pods: readers would think that no pod loses anything if the node goes back.
     """
 
     def __init__(self, bus: Bus, settings: VkBridgeSettings, acknowledged: Callable[[Loan], None]) -> None:
@@ -83,9 +83,9 @@ class Records:
                     return
 
     async def flush(self) -> bool:
-        """Writes what waits now.
+        """Writes the records that wait now.
 
-        Returns whether all of it is written, except records that are too large for the log.
+        Returns whether all are written; records that are too large for the log do not count.
         """
         async with self._writing:
             loans = list(self._loans.values())
@@ -108,7 +108,7 @@ class Records:
             return True
 
     def _keep_used(self, unwritten: Iterable[NodeUsed]) -> None:
-        """Puts unwritten hours back before those that came meanwhile. If there are too many, the oldest are dropped."""
+        """Puts unwritten hours back before the newer ones. If there are too many, the oldest are dropped."""
         self._used = deque((*unwritten, *self._used), maxlen=self._used.maxlen)
 
     def _traces_of(self, records: Sequence[Loan | NodeUsed]) -> dict[int, Headers]:

@@ -52,7 +52,7 @@ class AftermathStep:
 
 
 def watch(state: PlannerState, now: float) -> None:
-    """Starts, restarts and ends the timers of parts with unbound replicas; notes what time alone changed."""
+    """Starts, restarts and ends the timers of parts with unbound replicas. Then applies what time alone changed."""
     places = state.unbound_places()
     for place in [place for place in state.timers if place not in places]:
         key, cluster = place
@@ -86,7 +86,10 @@ def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float)
 
 
 def _missing_since(workload: Workload, part: Part, timer: ProgressTimer | None, now: float) -> float | None:
-    """Returns since when the cluster lacks an object that the part needs. A change of the part does not reset it."""
+    """Returns the time since which the cluster lacks an object that the part needs; None when it lacks none.
+
+    A change of the part does not reset the time.
+    """
     said, before = workload.statuses.get(part.cluster), timer.missing_since if timer is not None else None
     if said_missing(part, said):
         return now if before is None else before
@@ -94,7 +97,10 @@ def _missing_since(workload: Workload, part: Part, timer: ProgressTimer | None, 
 
 
 def _note_time(state: PlannerState, now: float) -> None:
-    """Notes changes that come without an event: a hold ends, or a cluster becomes fresh, stale or lost."""
+    """Finds changes that come without an event, and makes the workloads that they affect due.
+
+    Such a change is: a hold ends, or a cluster becomes fresh, stale or lost.
+    """
     for cluster, whom in state.holds.look(now, state.rules.hold_max, lambda name, hold: _need(state, name, hold)):
         state.room_changed(cluster)
         if not isinstance(whom, Shape):
@@ -112,7 +118,10 @@ def _note_time(state: PlannerState, now: float) -> None:
 
 
 def _need(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
-    """Returns why a hold is still remembered (see holds.py)."""
+    """Returns the state of the workload that a hold is about: GONE, DECLARED or TRIED (see holds.py).
+
+    By it, `Holds.look` decides how long to remember the hold.
+    """
     workload = state.workloads.get(hold.workload) if hold.workload is not None else None
     if workload is None or workload.declared.deleting or workload.declared.disowning:
         return GONE
@@ -122,7 +131,7 @@ def _need(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
 def take_backs(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int]]]:
-    """Yields workloads with replicas that waited too long for a node, with their number by cluster."""
+    """Yields each workload with replicas that waited too long for a node, and the number of these by cluster."""
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
         workload = state.workloads[key]
@@ -143,7 +152,10 @@ def take_backs(
 def lack_what_they_need(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int], dict[str, Missing]]]:
-    """Yields workloads with replicas that waited too long for a missing object: counts and objects, by cluster."""
+    """Yields each workload with replicas that waited too long for a missing object.
+
+    With each come two maps by cluster: the number of these replicas, and the missing objects.
+    """
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
         if timer.missing_since is None:
@@ -184,7 +196,7 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
     """Keeps these clusters from getting more of the shape or workload for a while, each time for twice as long.
 
     If the scheduler found no node, the hold is against the shape. Otherwise it is against the workload alone: a quota,
-    another owner's object or a missing Secret says nothing about other workloads. Another owner's object seldom goes
+    another owner's object or a missing Secret does not affect other workloads. Another owner's object seldom goes
     soon, so it is held for longer.
     """
     for cluster in clusters:
@@ -283,7 +295,10 @@ def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]
 
 
 def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> AftermathStep:
-    """Follows an adoption, and drops absent or disowned parts. Writes tombstones forget_after after the last one."""
+    """Follows an adoption, and drops absent or disowned parts.
+
+    A deleted workload gets its tombstones `forget_after` seconds after its last part was dropped.
+    """
     workload = state.workloads[key]
     followed = adopting.follow(state, workload, moment)
     if followed:

@@ -1,9 +1,9 @@
 """Computes the headroom of workloads that follow it: in replicas, by supply class of the clusters. Pure functions.
 
 A cluster's headroom is its certain room plus what the workload itself has there, bound or reserved. So the workload's
-own scaling does not change it, and a replica that a move doubles counts as room, not as use. Workloads of lower
-priority that give way, and those of higher priority that must be given way to, count if both may run on the same nodes
-(protocols: Headroom).
+own scaling does not change it, and a replica that a move doubles counts as room, not as use. Two kinds of other
+workloads change it, if both may run on the same nodes (protocols: Headroom). Bound replicas of lower-priority ones that
+follow headroom are added, because they give way. Replicas of higher-priority ones that wait for room are subtracted.
 """
 
 import json
@@ -32,10 +32,10 @@ GRACE_SECONDS = 30
 class HeadroomPace:
     """The pace of headroom reports, in seconds.
 
-    look: between two looks at a workload.
-    repeat: after that time the same number is reported again.
-    settle: until a change in a cluster is known here.
-    looks_max: workloads that one step looks at.
+    look: the pause between two computations of one workload's headroom.
+    repeat: after that time an unchanged number is reported again.
+    settle: how long it takes until a change in a cluster is known here.
+    looks_max: the number of workloads that one step computes, at most.
     """
 
     look: float
@@ -46,7 +46,10 @@ class HeadroomPace:
 
 @dataclass(frozen=True, slots=True)
 class IdleHeadroom:
-    """The replicas that a supply class can have of a workload in all. trouble: why the number is not known."""
+    """The total number of a workload's replicas that a supply class can hold, its present replicas included.
+
+    trouble: why the number is not known; empty if it is.
+    """
 
     replicas: int
     trouble: str = ""
@@ -99,7 +102,7 @@ def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) 
 
 
 def _following_below(state: PlannerState, workload: Workload) -> Iterator[Workload]:
-    """Yields workloads of lower priority that also follow headroom, and so give way, at least one replica for one."""
+    """Yields workloads of lower priority that also follow headroom and so give way: one replica makes room for one."""
     for key in state.scalings.following:
         other = state.workloads.get(key)
         if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
@@ -114,7 +117,10 @@ def _bound(state: PlannerState, workload: Workload, cluster: str) -> int:
 
 
 def _replicas_for(waiting: Workload, workload: Workload) -> int:
-    """Returns how many replicas of workload use as much as the waiting ones; 0 if they cannot run on the same nodes."""
+    """Returns how many replicas of `workload` request as much as the unplaced replicas of `waiting`.
+
+    Returns 0 if the two cannot run on the same nodes.
+    """
     mine, theirs = dict(workload.shape.requests), dict(waiting.shape.requests)
     if not _same_nodes(workload.shape, waiting.shape) or any(not mine.get(name) for name in theirs):
         return 0
@@ -143,7 +149,8 @@ def _same_nodes(one: Shape, other: Shape) -> bool:
 class HeadroomReport:
     """The last report of one workload.
 
-    replicas: by cluster, at the last look. shrunk_at: when any of them last fell. idle: by supply class, with its time.
+    replicas: replicas by cluster, at the last look. shrunk_at: when any of these numbers last fell.
+    idle: by supply class, the reported headroom and the time of the report.
     """
 
     looked_at: float
@@ -181,6 +188,12 @@ class Headrooms:
         return said is None or now - said.looked_at >= self._pace.look
 
     def _look(self, state: PlannerState, workload: Workload, moment: Moment) -> Iterator[LoadObserved]:
+        """Yields one workload's LoadObserved: for each supply class that its policy names and whose report is due.
+
+        First the numbers of replicas are compared with the last look. After a decrease, the removed replicas may still
+        run and count nowhere. So a smaller headroom is not reported until their grace period and `settle` are over.
+        Then a class is reported if its headroom changed, or if the last report is older than `repeat`.
+        """
         now, said = moment.now, self._said.get(workload.key)
         replicas = {name: part.replicas for name, part in workload.parts.items()}
         if said is None:

@@ -38,11 +38,11 @@ Place = tuple[str, Shape]
 
 @dataclass(frozen=True, slots=True)
 class HomeMove:
-    """A move of overflow from a cluster to its homes.
+    """A move of overflow from a cluster to its home clusters.
 
-    cluster: the cluster where the overflow is.
-    replicas: how many replicas may go.
-    rooms: by home, the most replicas that it takes.
+    cluster: the cluster where the overflow is now.
+    replicas: how many replicas may go home.
+    rooms: by home cluster, how many replicas it takes at most.
     """
 
     cluster: str
@@ -61,10 +61,10 @@ class _KnownOverflow:
 
 @dataclass(slots=True)
 class _WatchedHome:
-    """The room of one shape in one home. as_of: the figures of the cluster that it was computed from.
+    """The room of one shape in one home cluster. as_of: the cluster's `_figures` from which it was computed.
 
-    One workload stands for all with an equal shape. Effects of a workload's labels are checked when its replicas are to
-    go.
+    The room is computed for one workload and used for all workloads with an equal shape. Effects of a workload's labels
+    are checked when its replicas are to go.
     """
 
     as_of: object
@@ -140,7 +140,10 @@ class Homing:
         return {key: known.overflow for key, known in self._known.items() if known.overflow}
 
     def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
-        """Notes the room of every overflowed shape in each of its homes, and forgets places no longer needed."""
+        """Measures the room of every overflowed shape in each of its homes, so that lasting room can be told apart.
+
+        Only homes whose figures changed are computed again. Places that no overflow needs are forgotten.
+        """
         places: dict[Shape, dict[str, None]] = {}
         for key, entries in overflowed.items():
             for shape, homes in _homes_by_shape(state, state.workloads[key].shape, entries).items():
@@ -188,10 +191,10 @@ class Homing:
     def _wanting(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
     ) -> list[Workload]:
-        """Returns workloads with a journey that no brake or confirmation holds.
+        """Returns workloads whose replicas may go home now, because no brake or confirmation holds them.
 
-        Counts the replicas of all, held ones too. Several workloads may hope for the same room. Each gets what earlier
-        ones leave, and held workloads come last.
+        Also sets `wanted` to the replicas of all workloads, held ones included. Several workloads may need the same
+        room. Each one gets the room that earlier ones leave, and held workloads come last.
         """
         self.wanted = {}
         left: defaultdict[str, float] = defaultdict(lambda: 1.0)
@@ -229,10 +232,11 @@ class Homing:
         brakes: Allowance,
         left: Mapping[str, float] | None = None,
     ) -> HomeMove:
-        """Returns the replicas that may go: at most what has fitted for long enough and fits now, less the margin.
+        """Returns the replicas that may go home: at most as many as have fitted for long enough and fit now.
 
-        left: the fraction of each home's room that is still free. With it, homes beyond those that have room for all
-        replicas are left out: they would get none.
+        So many more that the margin stays free must fit.
+        left: the fraction of each home's room that is still free. With it, further homes are left
+        out once there is room for all replicas: they would get none.
         """
         margin = margin_of(state, workload)
         if not state.is_fresh(overflow.cluster, now):
@@ -264,7 +268,7 @@ def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflo
 
 
 def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
-    """Returns whether the workload is at rest: all replicas are placed, and none leave, roll or have to move."""
+    """Returns whether the workload is at rest: all its replicas are placed, and none leaves, rolls or must move."""
     key = workload.key
     if workload.unplaced or key in state.waiting or key in state.misplaced or key in state.rollouts:
         return False
@@ -294,7 +298,10 @@ def room_now(state: PlannerState, workload: Workload, home: str, now: float) -> 
 
 
 def _is_expected(state: PlannerState, home: str, now: float) -> bool:
-    """Returns whether a waiting workload may be placed in the home: replicas that run nowhere have priority."""
+    """Returns whether a waiting workload may be placed in the home cluster.
+
+    Then no overflow goes there, because replicas that run nowhere have priority.
+    """
     for key in state.waiting.hopeful_in(home):
         workload = state.workloads[key]
         joined, policy = state.clusters[home].joined, workload.declared.policy
@@ -336,7 +343,7 @@ def _figures(state: PlannerState, home: str, held: Mapping[str, object], now: fl
 
 
 def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
-    """Returns, by cluster, the shapes and workloads that a hold is against now."""
+    """Returns, by cluster, the shapes and workloads that get no more replicas there now because of a hold."""
     found: dict[str, set[Shape | WorkloadKey]] = {}
     for (cluster, whom), hold in state.holds.running():
         if hold.until > now:
@@ -345,7 +352,7 @@ def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | Worklo
 
 
 def _use(left: dict[str, float], journey: HomeMove) -> None:
-    """Reduces the free fraction of each room by what a journey takes, the first homes first."""
+    """Reduces the free fraction of each home's room by the replicas of this move. The first homes fill first."""
     rest = journey.replicas
     for home, room in journey.rooms.items():
         taken = min(rest, room)

@@ -25,7 +25,7 @@ is looked at once in n / 50 looks, rounded up, however often others change."""
 
 UNUSED_SECONDS = 10.0
 """A need is kept for twice `home_after` plus these seconds after its nodes came back. Otherwise the nodes would be lent
-again before any replica went home: capacity is heard late, and moves have a budget."""
+again before any replica went home: new capacity is known late, and moves have a budget."""
 
 Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
 
@@ -61,9 +61,9 @@ class LentHomes:
     def _kept(
         self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
     ) -> Mapping[str, int]:
-        """Returns, by home cluster, needs in the log whose nodes are back.
+        """Returns, by home cluster, the replicas of needs that are in the log and whose nodes have come back.
 
-        They stay until the replicas went home, or until their time is over.
+        Such a need stays until the replicas have gone home, or until its time is over (UNUSED_SECONDS).
         """
         said = {home: one.replicas_lent for home, one in state.needed.get(key, {}).items() if one.replicas_lent}
         kept = {home: min(most, free[home]) for home, most in said.items() if home not in needs and free.get(home)}
@@ -78,7 +78,7 @@ class LentHomes:
         return frozenset(home for home, at in self._room_since.get(key, {}).items() if now - at >= most)
 
     def _next(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
-        """Returns the workloads to look at now. One that changes again queues behind all that wait by then."""
+        """Returns the workloads whose need is computed now. A workload that changes again goes to the queue's end."""
         begins = not (self._found_of or self._waiting)
         figures = {
             key: (_figures(state, state.workloads[key], of, moment.now), self._unused(state, key, moment.now))
@@ -97,7 +97,10 @@ class LentHomes:
         return chosen
 
     def _from_where_a_turn_begins(self, keys: Iterable[WorkloadKey], moment: Moment) -> list[WorkloadKey]:
-        """Returns the keys, started further on in each turn: else the last ones would wait for a long turn."""
+        """Returns the keys in a rotated order that begins further on in each turn.
+
+        Otherwise, with many short turns, the last keys would never be looked at.
+        """
         ordered = sorted(keys)
         first = moment.generation.epoch * self._looked_at_max % max(1, len(ordered))
         return ordered[first:] + ordered[:first]
@@ -106,7 +109,7 @@ class LentHomes:
 def _concerned(
     state: PlannerState, overflowed: Overflowed, lending: frozenset[str]
 ) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
-    """Yields workloads whose homes have lent nodes, and those that have a need in the log."""
+    """Yields workloads whose homes have lent nodes, and workloads that have a need in the log."""
     for key, entries in overflowed.items():
         if key in state.workloads and any(not lending.isdisjoint(entry.homes) for entry in entries):
             yield key, entries
@@ -130,7 +133,7 @@ def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, .
 
 
 def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
-    """Returns the overflow that may go home; none of a workload that never goes home, and none that a brake holds."""
+    """Returns the overflow that may go home: only of workloads that ever go home, and only if no brake holds it."""
     rules, policy = state.rules, workload.declared.policy
     never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
@@ -152,9 +155,9 @@ def _needs(
     lending: frozenset[str],
     now: float,
 ) -> Mapping[str, int]:
-    """Returns, by home cluster, how many replicas need room there that lent nodes could partly give.
+    """Returns the needs: by home cluster, how many replicas need room there, the free room included.
 
-    going: from _going. free: from _free.
+    Returns an empty map if lent nodes would let no more replicas go home. going: from _going. free: from _free.
     """
     key, margin = workload.key, margin_of(state, workload)
     count = sum(entry.replicas for entry in going)
@@ -176,7 +179,10 @@ def _needs(
 
 
 def _unsaid(state: PlannerState, workload: Workload, moment: Moment) -> Iterator[CapacityNeeded]:
-    """Yields the changed needs. A workload with unplaced replicas states its need where it is placed."""
+    """Yields CapacityNeeded for needs that differ from the last record.
+
+    Yields nothing for a workload with unplaced replicas: its need is published when it is placed.
+    """
     if workload.unplaced:
         return
     needs, said = workload.home_needs, state.needed.get(workload.key, {})

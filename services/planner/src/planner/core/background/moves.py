@@ -32,7 +32,7 @@ from spillway.model import Part
 
 
 def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
-    """Returns workloads with a next step to take. Those that only lack room are due when a cluster gets more room."""
+    """Returns workloads with a next step to take. A workload that only lacks room is due when a cluster gets more."""
     moved = [state.workloads[key] for key in state.to_look_at]
     found = {workload.key: None for workload in moved if _may_settle(state, workload, now, brakes)}
     divisions = 0
@@ -159,7 +159,7 @@ def _perhaps_misplaced(state: PlannerState, now: float) -> dict[WorkloadKey, Non
 
 
 def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
-    """Returns whether the workload has a reason to be divided again that is new and that no brake stops."""
+    """Returns whether the workload has a new reason to be divided again, and no brake stops it."""
     if is_in_transfer(workload):
         return False
     if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
@@ -183,9 +183,9 @@ def _is_held_otherwise(state: PlannerState, workload: Workload, now: float) -> b
 
 
 def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
-    """Returns whether replicas that moved before may return or be removed.
+    """Returns whether lost replicas may count again, or leaving replicas may be removed.
 
-    If nothing can change without a status or a change of freshness, the workload is not looked at again before that.
+    If only a new status or a change of freshness can change the answer, the workload is not looked at before that.
     """
     if is_in_transfer(workload):
         return False
@@ -208,7 +208,10 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
 
 
 def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
-    """Returns, by cluster, how many kept replicas are given up now. 0: none is kept, and the part itself is dropped."""
+    """Returns, by cluster that will not return, how many kept replicas are counted as lost now.
+
+    0: the part keeps no replica, and the part itself is dropped.
+    """
     found = {}
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
@@ -238,9 +241,9 @@ def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allow
 def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """Returns, by cluster, how many leaving replicas may be removed: none until as many are available as are kept.
 
-    When scaled in, a ReplicaSet removes pods that are not ready first. So those may go at once. During a rollout only
-    replicas count that have been unbound for take_back_after. A status may be a moment old, and more pods may be ready
-    since. So unready ones wait as well while fewer are available than kept.
+    When scaled in, a ReplicaSet removes pods that are not ready first. So unready pods may go at once. During a rollout
+    only replicas count that have been unbound for take_back_after. A status may be a moment old, and more pods may be
+    ready since. So unready replicas wait as well while fewer are available than kept.
     """
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class DecisionGuard(Protocol):
-    """Limits an error in a decision to its subject (docs/adr/0031, docs/adr/0037)."""
+    """Runs decisions so that an error in one affects only its subject (docs/adr/0031, docs/adr/0037)."""
 
     def __call__(self, subject: Subject, decide: Callable[[], T], /) -> T | None:
         """Returns the decision; None when it meets an error, or when its subject is left alone after one."""

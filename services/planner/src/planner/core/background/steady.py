@@ -14,7 +14,7 @@ class SteadyRoom:
         self._levels: list[tuple[int, float]] = []
 
     def note(self, room: int, now: float) -> None:
-        """Notes the room that there is now. now: seconds of a steady clock."""
+        """Records the present room for `held`: a smaller room ends the time of the larger ones. now: steady seconds."""
         since = now
         while self._levels and self._levels[-1][0] >= room:
             since = self._levels.pop()[1]

@@ -38,7 +38,7 @@ NOTHING = HeldReplicas(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class EligibleCluster:
-    """A cluster that may take replicas: those that it holds, how many more it certainly takes, and its tier."""
+    """A cluster that may take replicas: how many it has, how many more it certainly takes, and its tier."""
 
     joined: ClusterJoined
     held: int
@@ -52,7 +52,7 @@ class EligibleCluster:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The replicas that each member is to have. why: for people, what kept the strategy from placing more."""
+    """The replicas that each member is to have. why: a text for users: what kept the strategy from placing more."""
 
     replicas: Mapping[str, int]
     why: str = ""
@@ -101,7 +101,10 @@ def _room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mappin
 
 
 def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
-    """Returns the replicas that leave clusters which may have none: what may move now, or all if a person asks."""
+    """Returns, by cluster that may have no replicas, how many leave it: the replicas that may move now.
+
+    If a person asked, all of them leave.
+    """
     may = {name: min(count, situation.moving.get(name, 0)) for name, count in outside.items()}
     return {
         name: count if situation.by_name and name not in situation.reasons else may[name]
@@ -119,8 +122,8 @@ def _as_far_as_it_goes(
 ) -> tuple[dict[str, int], _Target]:
     """Returns how many leave their clusters, and the target.
 
-    All or nothing applies to the replicas asked for, not to these. As many leave as have a place elsewhere. Missing
-    replicas without a place keep none from leaving.
+    Karmada's rule "all or nothing" applies to the replicas that were asked for. It does not apply to replicas that
+    leave: as many leave as have a place elsewhere, even if new replicas have none.
     """
     there = stays + sum(member.held for member in members.values())
     best: tuple[dict[str, int], _Target] | None = None
@@ -276,9 +279,10 @@ def _in_all(
     to_go: Mapping[str, int],
     target: _Target,
 ) -> _Change:
-    """Returns the change for a strategy whose replicas add up: replicas leave a cluster as far as others take them.
+    """Returns the change for a strategy that divides: the replicas of all clusters add up to the workload's number.
 
-    Running replicas move between clusters that may have them only when a person asked and no brake holds any of them.
+    Replicas leave a cluster as far as others take them. Between clusters that may both have replicas, running replicas
+    move only when a person asked and no brake holds any of them.
     """
     held = sum(entry.replicas for entry in situation.held.values()) - sum(at_once.values())
     missing = situation.replicas - held
@@ -310,7 +314,10 @@ def _in_all(
 def _everywhere(
     situation: Situation, members: Mapping[str, EligibleCluster], to_go: Mapping[str, int], target: _Target
 ) -> _Change:
-    """Returns the change for copies: no cluster's replicas replace another's. A lost cluster keeps its own."""
+    """Returns the change for copies (every cluster has all replicas): no cluster's replicas replace another's.
+
+    A lost cluster keeps its replicas.
+    """
     more, taken = dict[str, int](), dict[str, int]()
     unplaced = 0 if target.replicas else situation.replicas
     for name, count in target.replicas.items():

@@ -33,9 +33,9 @@ class WeightRule:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentTask:
-    """The input of an assignment: a strategy, the replicas in all, and the uid that decides ties.
+    """The input of an assignment: a strategy, the total replicas, and the uid that decides ties.
 
-    fresh: ignore what is there. rules: for STATIC_WEIGHT.
+    fresh: ignore the existing replicas. rules: for STATIC_WEIGHT.
     """
 
     strategy: str
@@ -49,7 +49,7 @@ class AssignmentTask:
 class CandidateCluster:
     """A selected cluster.
 
-    capacity: replicas that still fit. with_existing: replicas of this workload that fit in all.
+    capacity: how many more replicas fit. with_existing: how many replicas of this workload fit in total.
     tier: 0 is filled first.
     """
 
@@ -120,7 +120,7 @@ def _weight(cluster: str, rules: Sequence[WeightRule]) -> int:
 
 
 def by_capacity(task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts) -> dict[str, int]:
-    """Divides by dynamic weight or aggregated: adds by room, removes in proportion to what is there."""
+    """Divides by dynamic weight or aggregated: adds in proportion to room, removes in proportion to the replicas."""
     names = {candidate.cluster for candidate in candidates}
     kept = {cluster: count for cluster, count in existing if cluster in names}
     total = sum(kept.values())
@@ -145,7 +145,7 @@ def division_step(
 ) -> dict[str, int]:
     """Divides new replicas by weights in their order. Raises Unschedulable if the 32-bit sum of weights is too small.
 
-    Aggregated uses only as many clusters as have room for all: first those that hold some, then the others.
+    Aggregated uses only as many clusters as have room for all: first the clusters that have some, then the others.
     """
     total = _int32(sum(weight for _, weight in weights))
     if total < replicas:

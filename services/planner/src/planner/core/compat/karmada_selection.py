@@ -1,6 +1,6 @@
 """Reproduces Karmada's selection: the feasible clusters that take part, by their order and the spread constraints.
 
-Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without regard to what is needed.
+Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without regard to their room.
 Source of the rules: Karmada v1.19, read in November 2026; its search for that set looks at every one, ours does not.
 """
 
@@ -34,7 +34,7 @@ class SelectionSpread:
 class FeasibleCluster:
     """A feasible cluster.
 
-    available: replicas of this workload that it takes in all. score: 100 where it has some.
+    available: how many replicas of this workload it takes in total. score: 100 if it has some already, else 0.
     """
 
     cluster: str
@@ -46,7 +46,7 @@ class FeasibleCluster:
     provider: str = ""
 
     def groups(self, by: str) -> tuple[str, ...]:
-        """Returns the names of the groups that it is in. A cluster can be in several zones."""
+        """Returns the names of the cluster's groups of this kind. A cluster can be in several zones."""
         names = {BY_REGION: (self.region,), BY_ZONE: self.zones, BY_PROVIDER: (self.provider,)}[by]
         return tuple(name for name in names if name)
 
@@ -66,7 +66,7 @@ class ClusterGroup:
 
 @dataclass(frozen=True, slots=True)
 class SelectionRequest:
-    """The input of a selection besides the clusters."""
+    """The input of a selection, in addition to the clusters."""
 
     strategy: str
     replicas: int
@@ -200,17 +200,18 @@ class RegionSize:
 
 Path = tuple[RegionSize, ...]
 Worth = tuple[int, int]
-"""The score and the clusters of a set, by which sets are compared."""
+"""(score, number of clusters) of a set. Sets are compared by it."""
 State = tuple[int, int]
-"""The groups that a set has so far, and their clusters: all that the search needs to know of the set."""
+"""(number of groups, number of their clusters) of a set so far. The search needs no more of the set."""
 
 
 def select_groups(groups: Sequence[RegionSize], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:
     """Returns the names of the best set of groups, best first; empty when there is none.
 
-    Best is the largest score, then the most clusters, then the set that Karmada's search finds first. Of that set, the
-    shortest beginning that is itself a set is taken. Karmada's search looks at every set, depth first in the order of
-    `groups_in_order`, and adds no group to a set that has enough. Here the best one is found without looking at each.
+    Best is the largest score, then the most clusters, then the set that Karmada's search finds first. The result is the
+    shortest prefix of that set, by score, that still meets the constraints. Karmada tries every set, depth first in the
+    order of `groups_in_order`, and adds no group to a set that has enough. This function finds the same set without
+    trying all of them.
     """
     if len(groups) < min_groups:
         return []
@@ -230,7 +231,7 @@ def _by_score(path: Sequence[RegionSize]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Searches sets of groups, each in the groups' order, that are large enough and not so without their last group."""
+    """Searches sets of groups that are large enough, and too small without their last group in the groups' order."""
 
     groups_in_order: Sequence[RegionSize]
     min_groups: int
@@ -257,9 +258,9 @@ class _Search:
         return tuple(path)
 
     def _worths(self) -> list[dict[State, Worth | None]]:
-        """Returns, by index in the order and by what a set has before it, the most that it can add from there.
+        """Returns, for each index in the order and each State before that index, the best Worth still to be added.
 
-        None: no set.
+        None: from there, no set is large enough.
         """
         reached: list[set[State]] = [{(0, 0)}]
         for group in self.groups_in_order:
@@ -272,7 +273,7 @@ class _Search:
         return worths[::-1]
 
     def _taking(self, group: RegionSize, state: State, after: dict[State, Worth | None]) -> Worth | None:
-        """Returns the most that a set adds which takes this group."""
+        """Returns the best Worth that a set can still add if it takes this group; None if no set follows."""
         then = self._with(group, state)
         rest = (0, 0) if self._enough(then) and then[0] <= self.max_groups else after.get(then)
         return None if rest is None else (group.score + rest[0], group.clusters + rest[1])

@@ -26,10 +26,10 @@ class ClusterPreference:
 class PlanInput:
     """The input of a plan.
 
-    preferences: by cluster; EVERY_CLUSTER for those without one. A cluster with neither gets nothing.
+    preferences: by cluster; EVERY_CLUSTER for clusters without one. A cluster with neither gets nothing.
     key: mixed into the order of clusters of equal weight.
-    estimated: replicas that are believed to run in a cluster in all; what it cuts becomes overflow.
-    limited: a hard bound by cluster.
+    estimated: by cluster, the most replicas that are believed to fit in total; replicas above it become overflow.
+    limited: by cluster, a hard bound of its replicas; replicas above it are not placed there.
     """
 
     replicas: int
@@ -45,7 +45,10 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """The plan by cluster: replicas that are to run. overflow: further replicas that stay there in case they fit."""
+    """The plan: by cluster, the replicas that should run there.
+
+    overflow: by cluster, further replicas above the estimate, which wait there in case they fit.
+    """
 
     plan: Mapping[str, int]
     overflow: Mapping[str, int]
@@ -131,7 +134,7 @@ def _by_weight(
 
 
 def _least_disturbed(wish: PlanInput, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
-    """Changes only clusters that must shrink, or only those that must grow, by the difference of the sums."""
+    """Changes only clusters that must shrink, or only clusters that must grow, by the difference of the sums."""
     surplus = sum(current.values()) - sum(desired.values())
     if not surplus:
         return dict(current)

@@ -16,8 +16,8 @@ OUT_OF_BOUNDS = "planned_total_out_of_bounds"
 class RolloutTarget:
     """A cluster in a rollout. All counts are pods.
 
-    desired, replicas: the replicas that it is to have, and those in its object now.
-    actual, available: pods that exist, and those that are available.
+    desired, replicas: the replicas that it is to have, and the replicas in its object now.
+    actual, available: the pods that exist, and how many of them are available.
     updated, updated_available: of the newest version, once the cluster has the new template.
     current_new, current_new_available: of the newest version of the template that it has.
     template_updated: whether it has the new template.
@@ -114,7 +114,7 @@ def is_scaling(fleet: RolloutFleet) -> bool:
 
 
 def _flips(fleet: RolloutFleet, target: RolloutTarget) -> bool:
-    """Returns whether the cluster still rolls by surge alone although the fleet does not."""
+    """Returns whether the cluster still rolls with maxSurge only, although the fleet does not."""
     by_surge = target.max_surge > 0 and target.max_unavailable == 0
     fleet_by_surge = fleet.max_surge > 0 and fleet.max_unavailable == 0
     return by_surge and not fleet_by_surge and target.updated_available < target.replicas
@@ -180,7 +180,7 @@ class _Spender:
     def _update_shrunk(self, target: RolloutTarget) -> None:
         """Updates a cluster that shrinks.
 
-        The removed pods were the unavailable ones first. Its surge alone does not begin it.
+        Unavailable pods are removed first, so they use less of the budget. A surge in use is no reason to begin.
         """
         step = self._steps.get(target.cluster)
         to = target.replicas if step is None or step.replicas is None else step.replicas

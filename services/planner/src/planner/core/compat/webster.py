@@ -43,7 +43,7 @@ def fnv_1(text: str) -> int:
 
 
 def seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: Ties) -> dict[str, int]:
-    """Returns the seats by party, those held before included, in the order of names.
+    """Returns all seats by party, also the ones held before, in the order of names.
 
     Each new seat goes to the largest votes / (2 x seats + 1) as doubles. Parties only in initial have no votes. With no
     votes at all the seats still go out, by fewest seats.
@@ -72,9 +72,9 @@ def seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: 
 
 
 def _sure_seats(new: int, votes: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
-    """Returns seats that go out whatever the ties are: their quotient is above a bound that all seats cannot reach.
+    """Returns, by party, the seats that it gets in any order of ties: their quotients are above a safe bound.
 
-    The loop then has only about as many seats left as there are parties.
+    This only saves time: the loop then has about as many seats left as there are parties.
     """
     total = sum(votes.values())
     if total <= 0 or new <= len(votes):

@@ -23,11 +23,11 @@ FROZEN = Limit(LimitCode.FROZEN)
 
 @dataclass(slots=True)
 class _Growth:
-    """The replicas handed out so far, by cluster.
+    """The replicas that this division has given out so far, by cluster.
 
     closed: clusters that get none.
-    free: on existing nodes. new: on nodes that do not exist yet.
-    uncertain: replicas that wait for binds.
+    free: replicas for existing nodes. new: replicas for nodes that do not exist yet.
+    uncertain: the number of replicas, in all clusters, that wait for binds.
     lent: replicas that wait for nodes which the cluster has lent.
     missing: replicas that wait for an object which the cluster lacks.
     """
@@ -177,6 +177,8 @@ def most_of(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
 def _grow(
     situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit], wanted: int, closed: frozenset[str]
 ) -> _Growth:
+    """Gives out `wanted` replicas: first minima, then tier by tier certain room, waits for binds, for a missing object,
+    for lent nodes. After `lent_waited`, waits for lent nodes come last of all."""
     growth = _Growth(closed)
     for tier, names in tiers:  # Minima come first, whatever their tier: the policy demands them.
         for name in _bounded_below(tier, names, limits):
@@ -328,7 +330,7 @@ def _shrink(
 def _take(
     situation: Situation, tiers: TierClusters, spare: Mapping[str, int], gone: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """Returns the replicas to take from what clusters can spare, tier by tier from the last.
+    """Returns, by cluster, the replicas to take from the ones that it can spare, tier by tier from the last.
 
     gone: taken before, by cluster.
     """
@@ -365,7 +367,8 @@ def _fill_minima(
     growth: _Growth,
     taken: dict[str, int],
 ) -> dict[str, int]:
-    """Moves replicas from clusters above their minima to those below. Returns what they still lack and could get."""
+    """Moves replicas from clusters above their minimum to clusters below theirs.
+    Returns, by cluster, how many replicas its minimum still lacks, at most as many as it has room for."""
     lacking = {}
     for tier, names in tiers:
         for name in _bounded_below(tier, names, limits):
@@ -401,13 +404,13 @@ def _minima_that_wait(situation: Situation, growth: _Growth, lacking: Mapping[st
 
 
 def _grown_above(situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
-    """Returns how many of a cluster's new replicas are above its minimum: they may fill another minimum later."""
+    """Returns how many of a cluster's new replicas are above its minimum. They may fill another minimum later."""
     above = _before(situation, cluster) + growth.of(cluster) - _least(limits, cluster)
     return max(0, min(growth.of(cluster), above))
 
 
 def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapping[str, int]) -> dict[str, int]:
-    """Returns what clusters keep above their minima, where kept replicas may move."""
+    """Returns, by cluster, how many kept replicas are above its minimum and may move."""
     left = {
         name: held.replicas - taken.get(name, 0) - max(_least(limits, name), 0 if situation.by_name else held.by_name)
         for name, held in situation.held.items()
@@ -417,9 +420,9 @@ def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapp
 
 
 def _may_leave(situation: Situation, cluster: str, count: int, gone: int) -> int:
-    """Returns how many of the replicas for minima, beyond those gone, the brakes allow.
+    """Returns how many of `count` replicas the brakes let leave for other clusters' minima; all if a person asks.
 
-    All may leave if a person asks.
+    gone: replicas that leave already; they use up what the brakes allow.
     """
     most = count if situation.by_name else situation.moving.get(cluster, gone + count) - gone
     return max(0, min(count, most))
@@ -428,7 +431,7 @@ def _may_leave(situation: Situation, cluster: str, count: int, gone: int) -> int
 def _shrink_tier(
     situation: Situation, tier: Tier, spare: Mapping[str, int], there: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """Returns the replicas to take from what a tier's clusters can spare: unbound ones first, then unready ones."""
+    """Returns, by cluster of a tier, the replicas to take, at most its spare ones: unbound first, then unready."""
     held, taken = situation.held, dict[str, int]()
     steps = [
         {name: held[name].unbound for name in spare},
@@ -457,7 +460,7 @@ class DivisionEntries(Sequence[DivisionEntry]):
         replicas: Mapping[str, int],
         frozen: frozenset[str] = frozenset(),
     ) -> None:
-        """Keeps what the entries are made from. frozen: clusters that take nothing because of a brake."""
+        """Stores the values from which the entries are made. frozen: clusters that take nothing because of a brake."""
         self._of = situation, tiers, replicas, frozen
         self._found: tuple[DivisionEntry, ...] | None = None
         self._in_words: tuple[ClusterInput, ...] | None = None
@@ -489,7 +492,7 @@ class DivisionEntries(Sequence[DivisionEntry]):
         return self._found
 
     def in_words(self) -> tuple[ClusterInput, ...]:
-        """Returns the entries as records and answers have them, made once for both."""
+        """Returns the entries in the form of records and answers. They are converted once, for both uses."""
         if self._in_words is None:
             self._in_words = tuple(map(as_input, self.found()))
         return self._in_words

@@ -1,4 +1,4 @@
-"""Defines what a division depends on and what it returns, with texts for people."""
+"""Defines the input and the result of a division, with texts for users."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ class HeldReplicas:
     """The replicas that a workload has in one cluster.
 
     replicas: kept ones; they count towards what was asked for.
-    new: those of the kept ones that wait for new nodes.
-    unbound: those of the kept ones that are not bound.
+    new: kept replicas that wait for new nodes.
+    unbound: kept replicas that are not bound.
     lost, leaving: as in Part.
-    may_keep: those of the leaving ones that the cluster may keep after all; they need no room.
-    idle: those of the leaving ones that are not bound.
-    unready: bound ones that are not ready, as far as is known.
-    by_name: those of the kept ones that a person sent there.
+    may_keep: leaving replicas that the cluster may keep after all; they need no room.
+    idle: leaving replicas that are not bound.
+    unready: bound replicas that are not ready, as far as is known.
+    by_name: kept replicas that a person sent there.
     """
 
     replicas: int
@@ -45,11 +45,11 @@ class Situation:
     """All that a division depends on.
 
     room: (cluster, on node groups) → the room for more replicas.
-    held: by cluster, what the workload has there.
+    held: by cluster, the replicas that the workload has there.
     settled: the wait for binds is over; possible room counts as no room.
     age_ms: by cluster, for the record.
     reasons: by cluster, the cause for which its kept replicas must leave; such a cluster takes none.
-    moving: by cluster, how many of those may leave now, or leave for another cluster's minimum. Not listed: all.
+    moving: by cluster, how many replicas may leave now, for a cause or another cluster's minimum; not listed: all.
     fixed: clusters that no replica moves from or to.
     gently: surplus running replicas leave only once the others are available.
     whole: the kind, when all replicas go to one cluster (whole.py). listed: the clusters that may hold it.
@@ -86,19 +86,19 @@ class Situation:
 class Division:
     """The result of a division, in replicas.
 
-    replicas: kept ones by cluster, clusters that end with none included. new: those of them that need new nodes.
-    unplaced: those without a place. uncertain: those of the unplaced that wait for binds.
-    to_leave: those that the policy rules out and no other cluster takes.
-    moved: by cluster, those that others took over; they are not removed before the others run.
-    kept_again: by cluster, leaving ones that stay.
-    stays: by cluster, those that must leave for a cause and that no other cluster takes.
-    lacking: by cluster, what its minimum lacks.
-    held_back: those that could move and that the brakes do not let move yet.
-    whole: for people, why replicas may not go to any cluster.
+    replicas: kept replicas by cluster; a cluster that ends with none has 0. new: how many of these need new nodes.
+    unplaced: replicas without a place. uncertain: how many of these wait for binds.
+    to_leave: replicas that the policy rules out and that no other cluster takes.
+    moved: by cluster, replicas that other clusters took over; they are not removed before the new ones run.
+    kept_again: by cluster, leaving replicas that stay after all.
+    stays: by cluster, replicas that must leave for a cause and that no other cluster takes.
+    lacking: by cluster, how many replicas its minimum lacks.
+    held_back: replicas that have a place elsewhere and that the brakes do not let move yet.
+    whole: a text for users: why replicas may not go to any cluster.
     basis: the last division made, for the record.
-    lent: by cluster, those that wait for nodes which it has lent.
-    missing: by a text of the missing objects, those that wait for them.
-    waits_in: the same by cluster, with those that a minimum lacks for that and that run elsewhere.
+    lent: by cluster, replicas that wait for nodes which it has lent.
+    missing: by a text of the missing objects, replicas that wait for them.
+    waits_in: by cluster, replicas that wait for its missing objects, also those of its minimum that run elsewhere now.
     """
 
     replicas: Mapping[str, int]
@@ -121,7 +121,7 @@ class Division:
     waits_in: Mapping[str, int] = field(default_factory=dict)
 
     def waiting_for(self) -> str:
-        """Returns a text for people: what unplaced or misplaced replicas wait for."""
+        """Returns a text for users: what unplaced or misplaced replicas wait for."""
         return waits_text(self.waits())
 
     def waits(self) -> list[PlacementWait]:

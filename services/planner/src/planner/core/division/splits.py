@@ -1,6 +1,6 @@
 """Splits replicas among the clusters of one tier. Each way is a sequence of single replicas.
 
-So with one replica more no cluster has fewer, whatever the order of the clusters. Ties go by name.
+So with one replica more no cluster has fewer, in any order of the clusters. Ties go by name.
 """
 
 import heapq
@@ -38,7 +38,7 @@ class TierStanding:
 
 
 class Split(Protocol):
-    """One way to split. The numbers asked for never exceed what is there."""
+    """One way to split. Callers never ask for more than there is: room when adding, spare replicas when removing."""
 
     def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         """Returns the replicas to add by cluster, at most the room of each."""
@@ -70,7 +70,7 @@ def split_named(name: str) -> Split:
 
 
 class _Spread:
-    """Splits in proportion: adds by room, takes away by what is there."""
+    """Splits in proportion: adds by room, takes away by the present replicas."""
 
     def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         return apportion(replicas, standing.room)
@@ -81,7 +81,7 @@ class _Spread:
 
 
 class _Pack:
-    """Fills one cluster after the other: those with replicas first, then the largest room.
+    """Fills one cluster after the other: clusters with replicas first, then the largest room.
 
     Empties the smallest first.
     """

@@ -14,9 +14,9 @@ from spillway.model import ClusterInput
 from spillway.texts import counted, cut, waiting
 
 NAMED_MAX = 8
-"""Clusters that a text names."""
+"""The most clusters that a text names."""
 WORDS_MAX = 300
-"""Characters kept of a text that a cluster itself sent: every decision's record has such a text for each cluster."""
+"""Characters kept of a text from a cluster. Each decision's record has such a text for each cluster, so it is cut."""
 
 
 class DivisionEntry(NamedTuple):
@@ -43,7 +43,7 @@ def as_input(entry: DivisionEntry) -> ClusterInput:
 
 
 def limit_text(limit: Limit) -> str:
-    """Returns the text of a limit for people; empty for NO_LIMIT."""
+    """Returns the text of a limit for users; empty for NO_LIMIT."""
     if limit.nodes is not None:
         return limit.nodes.text + _not_bound(limit.number) if limit.number else limit.nodes.text
     if limit.said:
@@ -132,7 +132,7 @@ def _limit_of_older(text: str) -> Limit:
 
 
 def limits(inputs: Sequence[DivisionEntry]) -> str:
-    """Returns a text of what limits the first clusters that were looked at."""
+    """Returns a text that names the first NAMED_MAX clusters and what limits each."""
     named = ((entry.cluster or f"tier {entry.tier}", limit_text(entry.limited_by)) for entry in inputs[:NAMED_MAX])
     return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
@@ -144,7 +144,7 @@ def limits_of(inputs: Sequence[DivisionEntry]) -> str:
 
 
 def lent_nodes(lent: Mapping[str, int]) -> list[tuple[int, str]]:
-    """Returns how many replicas wait for the nodes that each cluster has lent. lent: replicas by cluster."""
+    """Returns (replicas, text) for each cluster whose lent nodes replicas wait for. lent: replicas by cluster."""
     named, more, rest = _some(lent)
     return [
         *((count, f"nodes that {cluster} has lent") for cluster, count in named),
@@ -159,15 +159,15 @@ def missing_in(what: str, clusters: Sequence[str]) -> str:
 
 
 def missing(counts: Mapping[str, int]) -> list[tuple[int, str]]:
-    """Returns how many replicas wait for each missing object. counts: by the texts of missing_in."""
+    """Returns (replicas, text) for each missing object that replicas wait for. counts: by the texts of missing_in."""
     named, more, rest = _some(counts)
     return [*((count, what) for what, count in named), (rest, f"{counted(more, 'other thing')} that clusters lack")]
 
 
 def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[PlacementWait]:
-    """Yields waits of replicas that must leave their cluster.
+    """Yields waits of replicas that must leave their cluster and have no place elsewhere.
 
-    stays: by cluster. bound: what limits the other clusters.
+    stays: these replicas by cluster. lost: the lost ones of these clusters. bound: a text, what limits the others.
     """
     named, more, rest = _some(stays)
     for cluster, count in named:
@@ -179,7 +179,7 @@ def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iter
 
 
 def lacking(lacks: Mapping[str, int], inputs: Sequence[DivisionEntry]) -> Iterator[PlacementWait]:
-    """Yields waits of clusters that lack replicas of their minimum. lacks: by cluster."""
+    """Yields waits of clusters that lack replicas of their minimum. lacks: the number of these replicas by cluster."""
     named, more, rest = _some(lacks)
     limit_of = {entry.cluster: entry.limited_by for entry in reversed(inputs)}
     for cluster, count in named:
@@ -190,7 +190,7 @@ def lacking(lacks: Mapping[str, int], inputs: Sequence[DivisionEntry]) -> Iterat
 
 
 def _some(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
-    """Returns the first entries, and how many entries and replicas there are beside them."""
+    """Returns the first NAMED_MAX entries, then the number of the other entries, and the replicas of these."""
     entries = sorted((name, count) for name, count in counts.items() if count)
     beside = entries[NAMED_MAX:]
     return entries[:NAMED_MAX], len(beside), sum(count for _, count in beside)

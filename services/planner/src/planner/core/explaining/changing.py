@@ -30,7 +30,7 @@ CLUSTERS_TRIED_MAX = 4
 TAINTS_TRIED_MAX = 8
 CHANGES_OF_A_KIND_MAX = 2
 BRING_ROOM = ("Nodes", "NodeGroup")
-"""Changes of the fleet, from which other workloads gain, too."""
+"""Kinds of changes of the fleet. Other workloads gain room by them, too."""
 STEP_BY_RESOURCE = {"cpu": 1, "memory": 2**20, "ephemeral-storage": 2**20}
 """The step by which a request is lowered; 1 for any other resource."""
 
@@ -39,7 +39,7 @@ Steps = Generator[None, None, None]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOutcome:
-    """The replicas without a place, and those placed outside the first tier. Fewer is better; `unplaced` counts first.
+    """The replicas without a place, and the replicas outside the first tier. Fewer is better; `unplaced` counts first.
 
     placed: all replicas with a place. With copies in every cluster there are more than were asked for.
     """
@@ -54,7 +54,7 @@ class ReplicaOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTrial:
-    """A kind of change by an amount. plan: the outcome of such an amount."""
+    """A kind of change that has an amount. plan: returns the outcome with such an amount."""
 
     kind: str
     cluster: str
@@ -67,7 +67,7 @@ class ChangeTrial:
 
 
 class ChangeSearch:
-    """Searches for changes in steps. found: the changes so far. notes: for people.
+    """Searches for changes in steps. found: the changes so far. notes: texts for users about the search.
 
     clusters: as they are explained; without any, nothing is searched. Raises Indistinguishable for a workload whose own
     pods cannot be told from others.
@@ -88,6 +88,11 @@ class ChangeSearch:
         self._base = ReplicaOutcome(0, 0)
 
     def search(self) -> Steps:
+        """Searches in steps: plans the workload anew without a change, then each kind of change by itself.
+
+        It ends early if all replicas would have a good place anyway. Of each kind the changes that place most replicas
+        are kept, smaller amounts first. Then notes name the other workloads that could use new room first.
+        """
         if not self._clusters:
             return
         yield from self._supposition.look(self._subject.shape, self._moment.now)
@@ -143,7 +148,10 @@ class ChangeSearch:
             return None
 
         def is_enough(outcome: ReplicaOutcome) -> bool:
-            """Returns whether the outcome is as good as the most: all placed or in the first tier; else just better."""
+            """Returns whether the outcome reaches the goal: all replicas placed, or all in the first tier.
+
+            If the largest change does not reach the goal, it returns whether the outcome is better than without one.
+            """
             if best.unplaced == 0 and self._base.unplaced:
                 return outcome.unplaced == 0
             return outcome == best if best == ReplicaOutcome(0, 0) else outcome.is_better(self._base)
@@ -302,7 +310,7 @@ class ChangeSearch:
         return self._planned(self._supposition.now().with_shape(self._subject.shape, shape), subject)
 
     def _views(self) -> Iterator[ClusterView]:
-        """Yields the clusters of the policy's tiers in the order of use on whose existing nodes replicas may go."""
+        """Yields the clusters whose existing nodes the policy allows, in the order of its tiers."""
         for name in dict.fromkeys(entry.cluster for entry in self._clusters if entry.tier and not entry.node_groups):
             view = self._state.clusters.get(name)
             if view is not None and view.joined is not None:

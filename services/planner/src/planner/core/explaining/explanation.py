@@ -57,7 +57,8 @@ NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
 class ExplainedCase:
     """The case to explain: the division of a subject, with its situation.
 
-    subject: None for a past decision on a workload that is no longer declared. record: of a past decision.
+    subject: None for a past decision on a workload that is no longer declared.
+    record: the record of a past decision; None for a division made now.
     """
 
     subject: PlacementSubject | None
@@ -90,7 +91,7 @@ class ExplainedCase:
 
 
 class _Explained(NamedTuple):
-    """One explained cluster. together: for people, what limits its nodes as a whole, if that is its first reason."""
+    """One explained cluster. together: a text for users: what limits its nodes as a whole; empty if they are not."""
 
     entry: ExplainedCluster
     together: str
@@ -226,7 +227,7 @@ def _declared(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
 
 
 def _clusters(state: PlannerState, case: ExplainedCase) -> Iterator[_Explained]:
-    """Yields each cluster of each tier in the order of use, then those that no tier selects."""
+    """Yields each cluster of each tier in the order of use, then the clusters that no tier selects."""
     tiers = clusters_by_tier(case.situation)
     for tier, names in tiers:
         for name in names:
@@ -238,6 +239,10 @@ def _clusters(state: PlannerState, case: ExplainedCase) -> Iterator[_Explained]:
 
 
 def _entry(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | None) -> _Explained:
+    """Returns the entry of a cluster. Reasons by node and reservations are only known for a decision made now.
+
+    tier: the tier that selects the cluster; None if no tier does. A tier of node groups counts replicas on new nodes.
+    """
     situation, division = case.situation, case.division
     node_groups = tier is not None and tier.node_groups
     held = situation.held.get(name, NO_HELD)
@@ -320,6 +325,10 @@ def _bound(case: ExplainedCase, name: str, tier: Tier | None, room: Room, more: 
 
 
 def _verdict(case: ExplainedCase, found: Sequence[_Explained]) -> str:
+    """Returns the explanation's first sentence: where replicas are, or how many have no place and what limits them.
+
+    Of several reasons to wait it names the first: fits nowhere, binds, missing objects, lent nodes.
+    """
     division, clusters = case.division, [one.entry for one in found]
     # A policy that duplicates a workload places its replicas in every cluster, so this may be more than were asked for.
     replicas = case.placed + division.unplaced
@@ -347,7 +356,7 @@ def _verdict(case: ExplainedCase, found: Sequence[_Explained]) -> str:
 
 
 def _short(entry: ExplainedCluster, together: str) -> str:
-    """Returns what limits most nodes; the cluster's own reason if its nodes are limited as a whole."""
+    """Returns a short text: what limits most nodes, or the cluster's own reason if its nodes are limited as a whole."""
     if entry.bound != ROOM or not entry.reasons or entry.node_groups:
         return entry.why
     first = entry.reasons[0]

@@ -1,7 +1,7 @@
 """Exports the state as events that recreate it elsewhere and later, for simulations.
 
-Left out is what no placement depends on: answers to idempotency keys, contents of dependencies, timers of unbound
-replicas.
+Facts on which no placement depends are left out: answers to idempotency keys, contents of dependencies, and timers of
+unbound replicas.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ Exported = tuple[Event, NodeColumns | None]
 
 
 def events_of(state: PlannerState, now: float) -> Iterator[Exported]:
-    """Yields the events of one cluster after the other, each as it is then, and then all else as of one moment.
+    """Yields the events of each cluster in its state at that moment. Then yields all other events, as of one moment.
 
-    So a placement is at least as new as the capacity that it is counted against, as for a planner that follows the log.
+    So a placement is at least as new as the capacity from which it is subtracted, as in a planner that follows the log.
     """
     for name in [joined.cluster for joined in state.joined()]:
         view = state.clusters.get(name)
@@ -45,7 +45,7 @@ def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
 
 
 def hold_back(state: PlannerState, entry: HeldBack, now: float) -> None:
-    """Recreates a hold."""
+    """Recreates a hold of the exported state. now: the time of the new state."""
     whom = entry.shape if entry.shape is not None else (entry.namespace, entry.name)
     state.holds[entry.cluster, whom] = PlacementHold(now + entry.left_ms / 1000, entry.seconds, why=entry.why)
 

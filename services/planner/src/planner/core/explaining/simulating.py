@@ -44,7 +44,7 @@ TELLS_NOBODY = HeadroomPace(look=0.0, repeat=0.0, settle=0.0, looks_max=0)
 
 
 def rules_without_bounds(rules: PlannerRules) -> PlannerRules:
-    """Returns rules that allow any number of moves at once without confirmations, as the final state is asked for.
+    """Returns rules that allow any number of moves at once without confirmations: the user wants the final state.
 
     Overflow goes home as soon as there is room. Moves that the rules switch off (0 a minute) stay off.
     """
@@ -73,7 +73,7 @@ class SimulatedPlacement:
     """One workload whose placement changed, or that waits.
 
     before, after: kept replicas by cluster.
-    new_before, new_after: those of them on nodes that do not exist yet.
+    new_before, new_after: by cluster, how many of them are on nodes that do not exist yet.
     """
 
     workload: str
@@ -134,7 +134,7 @@ class Simulation:
     # ── What is decided ─────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, name: str, request: ApplyRequest) -> SimulatedAnswer:
-        """Answers a request as the planner would now. name: of the workload, for people."""
+        """Answers a request as the planner would now. name: of the workload, for users."""
         try:
             decided = decisions.apply(self.state, replace(request, idempotency_key=""), self._moment())
         except RequestError as error:

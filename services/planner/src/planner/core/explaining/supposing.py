@@ -18,13 +18,13 @@ SUPPOSED_BLOCK = 1_000_000
 
 
 class IndistinguishablePods(Exception):
-    """The pods of a workload cannot be told from others in a cluster, so it is unknown what is there without them."""
+    """A workload's pods cannot be told from others in a cluster, so nobody knows the cluster's pods without them."""
 
 
 class Supposition:
-    """A fleet as if one workload had never been placed, or as it is. It is brought up to date at each use.
+    """The fleet as if one workload had never been placed; without a workload, the fleet as it is.
 
-    Computed values are kept for the next question, which differs in a shape or in one cluster.
+    It is updated at each use. Computed values are kept for the next question, which differs in a shape or a cluster.
     """
 
     def __init__(self, state: PlannerState, workload: Workload | None) -> None:
@@ -33,7 +33,7 @@ class Supposition:
         self._emptied: dict[str, tuple[tuple[object, ...], ClusterNodes]] = {}
 
     def now(self) -> "SupposedState":
-        """Returns the supposed state of now.
+        """Returns the supposed state at this moment.
 
         Raises IndistinguishablePods when the workload's own pods cannot be removed.
         """
@@ -73,9 +73,9 @@ class Supposition:
 
 
 class SupposedState(PlannerState):
-    """A state that shares with another one what is not changed in it. Use it at once: the other state goes on changing.
+    """A copy of a state that shares all unchanged parts with it. Use it at once: the original goes on changing.
 
-    promises: updated to the other state's promises without those of one workload, and used in their place.
+    promises: are set to the original's promises except the ones of one workload, and used in place of them.
     """
 
     def __init__(self, state: PlannerState, promises: ClusterReservations, apart_from: WorkloadKey | None) -> None:

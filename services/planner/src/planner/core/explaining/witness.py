@@ -37,7 +37,7 @@ OF_OTHERS: tuple[tuple[str, Filter], ...] = (
     ("PodTopologySpread", filter_by_spread),
     ("InterPodAffinity", filter_by_other_pods),
 )
-"""Filters that look at other pods or volumes. With RESOURCES between these two lists, the order is that of the
+"""Filters that look at other pods or volumes. With RESOURCES between these two lists, the order is as in the
 kube-scheduler: the first filter that bars a node is its reason."""
 ONE_A_NODE = "NodePorts, InterPodAffinity"
 AMOUNTS_APART_MAX = 3
@@ -48,7 +48,7 @@ TAKES_MORE = "takes more by itself: "
 
 
 class Witness(NodeFilters):
-    """A verdict that remembers for each node which filter met it first."""
+    """Filters that remember, for each node, the first one that left it out."""
 
     def __init__(self, live: Bools) -> None:
         super().__init__(live)
@@ -63,10 +63,10 @@ class Witness(NodeFilters):
 
 
 def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[NodeReason, ...]:
-    """Returns why each node takes none, or no more than it does. Each node is in one group.
+    """Returns the reasons why nodes take no replica, or no further one. Each node is in one group.
 
-    First come nodes that would take more by themselves and are limited as a whole, then the others, most nodes first.
-    beyond: for people, what lets the cluster take fewer than its nodes would.
+    First come groups of nodes that would take more by themselves and are limited as a whole. Then come the others, the
+    largest groups first. beyond: a text for users: why the cluster takes fewer than its nodes would; else empty.
     """
     witness = Witness(nodes.live)
     for name, apply in OF_NODES:
@@ -163,7 +163,7 @@ def _takes(shape: Shape, nodes: ClusterNodes, row: int) -> int:
 
 
 def _ceilings(found: object) -> list[tuple[str, Ceiling]]:
-    """Returns the ceilings of a filter. Some filters only run as their ceilings are read."""
+    """Returns the ceilings of a filter. Some filters are generators, which run only while their ceilings are read."""
     return list(found) if isinstance(found, Iterator) else []
 
 

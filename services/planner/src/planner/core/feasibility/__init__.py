@@ -1,1 +1,1 @@
-"""Computes how many more replicas clusters take beside reserved ones. What nodes take: spillway.feasibility."""
+"""Computes how many more replicas clusters take in addition to reserved ones; spillway.feasibility does nodes."""

@@ -20,7 +20,7 @@ class AdmittedShapes:
     """The newest records by digest of the template and cluster. A shape without a digest belongs to no template.
 
     held: clusters that a propagator has claimed.
-    silent: those of them that did not answer the last question.
+    silent: clusters in `held` that did not answer the last question.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class AdmittedShapes:
     # ── What is known ───────────────────────────────────────────────────────────────────────────────────────────
 
     def shape_in(self, cluster: str, shape: Shape) -> Shape:
-        """Returns what a replica of this shape's template asks for there; the shape itself where that is not known.
+        """Returns the shape that the cluster gives to pods of this shape's template; if unknown, the shape itself.
 
         It is idempotent: applied to its result, it returns the same shape.
         """
@@ -44,7 +44,7 @@ class AdmittedShapes:
         return shape if differing is None else differing.get(cluster, shape)
 
     def differing(self, shape: Shape) -> Iterable[str]:
-        """Returns the clusters where replicas of the shape's template ask for something else than it says."""
+        """Returns the clusters that give the template's pods another shape than the template has."""
         return self._differing.get(shape.template, ())
 
     def differ_in(self, cluster: str) -> bool:
@@ -95,7 +95,7 @@ class AdmittedShapes:
     # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ShapeAdmitted) -> bool:
-        """Takes in a record; an older one is dropped.
+        """Applies a record; a record that is older than the known one is dropped.
 
         Returns whether it changes anything for replicas of the template there. That is what they ask for, whether they
         are refused, or which objects they lack.
@@ -126,25 +126,28 @@ class AdmittedShapes:
             self.forget(digest, cluster)
 
     def saw(self, digest: str) -> None:
-        """Notes that a workload with this template is declared, or is about to be."""
+        """Marks the template as declared, so that no request waits for answers about it again."""
         self._seen[digest] = None
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
 
     def claimed(self, cluster: str) -> None:
-        """Notes that a propagator has claimed the cluster."""
+        """Records that a propagator has claimed the cluster: it can be asked, and is not silent any more."""
         self.held[cluster] = None
         self.silent.pop(cluster, None)
 
     def went_unanswered(self, clusters: Iterable[str]) -> None:
-        """Notes clusters that did not answer.
+        """Marks clusters that did not answer, so that no further request waits for them.
 
-        No request waits for them until they report something or are claimed again.
+        The mark ends when the cluster reports something or is claimed again.
         """
         self.silent.update(dict.fromkeys(clusters))
 
     def varied(self, base: Shape, variant: Shape) -> "AdmittedShapes":
-        """Returns the records as if the template's shape were the variant, to which clusters add the same."""
+        """Returns a copy for the question "what if": the template has the shape `variant` in place of `base`.
+
+        Clusters are assumed to add the same to both shapes.
+        """
         found = AdmittedShapes()
         for name in ("held", "silent", "_said", "_seen", "_refusing", "_lacking"):
             setattr(found, name, getattr(self, name))
@@ -157,7 +160,7 @@ class AdmittedShapes:
         return found
 
     def _refuse(self, digest: str, cluster: str, refused: bool) -> bool:
-        """Notes whether the cluster refuses the template. Returns whether that is new."""
+        """Stores whether the cluster refuses the template. Returns whether that has changed."""
         refusing = self._refusing.setdefault(digest, {})
         changed = refused != (cluster in refusing)
         if changed and refused:
@@ -170,7 +173,7 @@ class AdmittedShapes:
         return changed
 
     def _lack(self, digest: str, cluster: str, missing: tuple[ObjectReference, ...]) -> bool:
-        """Notes the objects that the cluster lacks. Returns whether that is new."""
+        """Stores the objects of the template that the cluster lacks. Returns whether they have changed."""
         lacking = self._lacking.setdefault(digest, {})
         before = lacking.pop(cluster, ())
         if missing:
@@ -204,7 +207,7 @@ def _varied(base: Shape, variant: Shape, admitted: Shape) -> Shape:
 def elsewhere(
     shape: Shape, clusters: Iterable[str], shape_in: Callable[[str, Shape], Shape]
 ) -> Iterator[tuple[Shape, frozenset[str]]]:
-    """Yields the other shapes that a shape has in these clusters, each with its clusters. shape_in: the state's."""
+    """Yields each admitted shape that differs from `shape`, and the clusters that admit it. shape_in: the state's."""
     found: dict[tuple[Shape, PodTraits], list[str]] = {}
     for cluster in clusters:
         one = shape_in(cluster, shape)
@@ -224,7 +227,7 @@ NOT_ASKED_YET: Final = (
 
 
 def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]) -> tuple[str, ...]:
-    """Returns texts: why replicas were planned as their template says where the admitted shape is not known."""
+    """Returns texts for the user: why replicas were planned by their template, where the admitted shape is unknown."""
     silent, found = [], dict[str, list[str]]()
     for cluster in sorted(clusters):
         said = shapes.said(digest, cluster)
@@ -243,7 +246,7 @@ def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]
 
 
 def known_of(shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns what stays unmodelled of a shape in these clusters, and the texts of planned_without."""
+    """Returns the names of what the planner does not compute of a shape here, and the texts of planned_without."""
     said = [shapes.said(shape.template, cluster) for cluster in clusters]
     admitted = bool(said) and all(one is not None and one.state == SHAPE_ADMITTED for one in said)
     unmodelled = shape.unmodelled if admitted else with_overhead(shape.unmodelled, shape)
@@ -251,7 +254,7 @@ def known_of(shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]) -> t
 
 
 def with_overhead(unmodelled: tuple[str, ...], shape: Shape) -> tuple[str, ...]:
-    """Adds the overhead of the shape's RuntimeClass to the names, for people, of what the planner does not compute."""
+    """Adds the RuntimeClass's overhead to the names of what the planner does not compute, which answers show."""
     return (*unmodelled, f"overhead of runtimeClassName {shape.overhead_of}") if shape.overhead_of else unmodelled
 
 

@@ -1,4 +1,7 @@
-"""Holds the rooms of all clusters at one moment. Certain rooms are numbers; the rest is made when it is read."""
+"""Holds, for one moment, how many more replicas each cluster takes.
+
+The certain numbers are computed at once. The possible numbers and the limits are computed when they are read.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -11,7 +14,7 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 Place = tuple[str, bool]
-"""A cluster's existing nodes, or with True the new nodes that its node groups could still make."""
+"""(cluster, False) means the cluster's existing nodes; (cluster, True) the new nodes that its node groups can make."""
 
 
 class Places:
@@ -30,7 +33,7 @@ class Places:
 
 
 class Rooms(Protocol):
-    """Rooms that were found once, by index of a place."""
+    """The rooms as they were computed, by index of a place."""
 
     def room(self, index: int) -> Room: ...
 
@@ -40,7 +43,7 @@ class Rooms(Protocol):
 class FleetRooms(Mapping[Place, Room]):
     """The rooms of all clusters by place.
 
-    certain: by index of a place, changed by put(). found: the rooms when found.
+    certain: certain replicas by index of a place; put() changes them. found: the rooms as they were computed.
     """
 
     def __init__(self, places: Places, certain: list[int], found: Rooms) -> None:
@@ -66,17 +69,17 @@ class FleetRooms(Mapping[Place, Room]):
         return len(self._places.index)
 
     def fits_when_empty(self, place: Place) -> bool:
-        """Returns when_empty of the room at this place."""
+        """Returns whether a replica would run at this place if nothing else did (Room.when_empty)."""
         known = self._known.get(place)
         return self._found.fits_when_empty(self._places.index[place]) if known is None else known.when_empty
 
     def put(self, place: Place, room: Room) -> None:
-        """Replaces the room that was found at this place."""
+        """Replaces the computed room at this place."""
         self._known[place] = room
         self._certain[self._places.index[place]] = room.certain
 
     def take(self, other: "FleetRooms", clusters: frozenset[str]) -> None:
-        """Replaces the rooms of these clusters with those found for another shape."""
+        """Replaces the rooms of these clusters with the rooms for another shape."""
         for place in [place for place in self if place[0] in clusters]:
             self.put(place, other[place])
 
@@ -89,12 +92,12 @@ class FleetRooms(Mapping[Place, Room]):
 
 
 class FoundRooms(NamedTuple):
-    """The values found for a shape, by index of a place; unbound, when_empty and changes by index of a cluster.
+    """The rooms of one shape as arrays, by index of a place; unbound, when_empty and changes by index of a cluster.
 
-    counts: by slot. slots: by index of a cluster.
+    counts: nodes by slot and reason. slots: the slot of each cluster.
     first: the index of the first place on node groups.
-    alone: from `first` on, the index of the cluster and what its groups make if nothing is reserved.
-    limits: by cluster, what its nodes limit if nothing is reserved, with the number of changes that it is of.
+    alone: for each place from `first` on, the cluster's index and its groups' room if nothing is reserved.
+    limits: by cluster, (changes, limit): its nodes' limit if nothing is reserved, and the `changes` it was computed at.
     """
 
     certain: list[int]

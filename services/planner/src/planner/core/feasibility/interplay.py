@@ -1,4 +1,4 @@
-"""Computes what unbound replicas may do to each other by their labels, beside taking room.
+"""Computes what unbound replicas may do to each other by their labels, in addition to taking room.
 
 The node of an unbound replica is not known, so each counts at the worst that it can do. Unknown labels may be any.
 """
@@ -10,14 +10,14 @@ from spillway.kubernetes.pod_shape import is_of_own_template, matches_labels
 from spillway.model import HOSTNAME_LABEL, PodTerm, Requirement, Shape, Spread
 
 NOTHING, NODE, ALL = 0, 1, 2
-"""The most that one replica may bar another shape from: no more than its own room, a whole node, or all nodes."""
+"""What one replica may close to another shape at most: nothing beyond its own room, a whole node, or all nodes."""
 
 
 @dataclass(slots=True)
 class Effect:
     """The most that one replica of a shape costs another shape.
 
-    bars: what it bars for the other shape: NOTHING, NODE or ALL.
+    bars: what it closes to the other shape: NOTHING, NODE or ALL.
     marks: how many of the other shape's spread constraints count the replica, too.
     """
 
@@ -34,7 +34,7 @@ Effects = dict[tuple[int, int], Effect]
 
 
 def effects_of(shapes: Sequence[Shape]) -> Effects:
-    """Returns what replicas of these shapes may do to each other."""
+    """Returns the effects that replicas of these shapes may have on each other."""
     effects: Effects = {}
     lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
     others = ByLabel(shapes) if lookers else None
@@ -45,7 +45,7 @@ def effects_of(shapes: Sequence[Shape]) -> Effects:
 
 
 def effects_with(shape: Shape, others: "ByLabel") -> Effects:
-    """Returns what one more shape may do to others, and they to it. Its index is the one after theirs."""
+    """Returns the effects between one more shape and the others. The index of that shape follows their indices."""
     effects: Effects = {}
     more, shapes = len(others.shapes), (*others.shapes, shape)
     if looks_at_pods(shape):
@@ -58,7 +58,7 @@ def effects_with(shape: Shape, others: "ByLabel") -> Effects:
 
 
 def _add(effects: Effects, looker: tuple[int, Shape], others: "ByLabel", first: int) -> None:
-    """Adds the effects of what one shape looks at in others, whose indices begin with `first`."""
+    """Adds the effects of one shape's anti-affinity, spread and affinity on others. Their indices begin at `first`."""
     index, shape = looker
     for term in shape.apart:
         bars = NODE if term.key == HOSTNAME_LABEL else ALL
@@ -97,7 +97,7 @@ class ByLabel:
                 self._by_label.setdefault((shape.namespace, key, value), []).append(index)
 
     def meant_by(self, term: PodTerm, bearer: Shape) -> Iterator[int]:
-        """Yields the shapes that a term may mean. A selector of namespaces may mean any namespace."""
+        """Yields the indices of shapes that a term may select. A namespace selector may select any namespace."""
         named = term.namespaces or (bearer.namespace,)
         namespaces: Iterable[str] = self._by_namespace if term.namespace_selector is not None else named
         for namespace in namespaces:

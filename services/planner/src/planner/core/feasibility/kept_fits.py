@@ -61,7 +61,10 @@ def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Codes:
 
 
 class _Demand:
-    """The filter result of one set of selectors and tolerations. closed: (reasons, nodes that each leaves out)."""
+    """The filter result of one set of selectors and tolerations.
+
+    closed: (reasons, counts): for each reason, the number of nodes that it leaves out.
+    """
 
     def __init__(self, codes: Codes) -> None:
         self.codes = codes
@@ -82,7 +85,7 @@ class FitTable:
     more, more_largest: total and largest of nodes that node groups could still make.
     groups: a bit for each group that takes one.
     apart: [slots, kinds, kinds], whether no node may take shapes of both kinds.
-    apart_of: [slots], how many kinds were compared for that.
+    apart_of: [slots], how many kinds were compared for `apart`.
     together: [kinds, slots], a bit for each kind that is not known to be apart from this one.
     """
 
@@ -150,9 +153,9 @@ class KeptFits:
     """The fits of one cluster, by the number of a shape.
 
     total, largest: as in Fit.
-    bits: whether the node takes one, packed over rows.
-    at_largest: how many nodes take as many as the largest.
-    revision: the revision of the nodes that these numbers are of.
+    bits: for each node row, whether the node takes a replica, packed into bytes.
+    at_largest: how many nodes take as many replicas as the node that takes most.
+    revision: the revision of the nodes for which these numbers were computed.
     changes: how often any of the numbers changed.
     slot: the place of total, largest, counts and kept in a table of many clusters.
     is_sane: whether no node has a negative requested amount.
@@ -207,7 +210,7 @@ class KeptFits:
             self._count(number)
 
     def when_empty(self, number: int) -> bool:
-        """Returns what Fit.when_empty says. A node that takes a replica now also takes one when it is empty."""
+        """Returns Fit.when_empty for the shape. A node that takes a replica now also takes one when it is empty."""
         if self.total[number] > 0 and self.is_sane:
             return True
         known = self._when_empty.get(number)
@@ -217,7 +220,7 @@ class KeptFits:
         return known
 
     def limit(self, number: int) -> NodeLimit:
-        """Returns what Fit.limit says."""
+        """Returns Fit.limit for the shape: why its nodes take no more replicas."""
         known = self._limits.get(number)
         if known is None:
             known = self._limits[number] = NodeLimit(self.reasons(number))
@@ -233,7 +236,7 @@ class KeptFits:
         return Fit(takes, total, total, int(self.largest[number]), self.when_empty(number), ())
 
     def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
-        """Returns what Fit.reasons says."""
+        """Returns Fit.reasons for the shape: (reason, number of nodes that take none because of it)."""
         return self._shapes.told(self.counts[number])
 
     def take_both(self, ones: Int64s, others: Int64s) -> Bools:
@@ -265,12 +268,12 @@ class KeptFits:
     # ── Following the nodes ─────────────────────────────────────────────────────────────────────────────────────
 
     def is_of(self, nodes: ClusterNodes) -> bool:
-        """Returns whether the kept fits are of these nodes as they are."""
+        """Returns whether the kept fits were computed for these nodes in their present state."""
         same = nodes is self._nodes and nodes.revision == self.revision
         return same and self._forgotten == self._shapes.forgotten
 
     def follow(self, nodes: ClusterNodes) -> None:
-        """Takes in what has changed of the nodes since the last call."""
+        """Updates the fits for the nodes that have changed since the last call."""
         if self.is_of(nodes):
             return
         changed = None

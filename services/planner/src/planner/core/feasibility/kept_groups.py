@@ -9,9 +9,9 @@ from spillway.model import NodeGroup
 
 
 class KeptGroups:
-    """The node groups of one cluster. Its numbers are in the table.
+    """The node groups of one cluster. The numbers by shape are in the FitTable.
 
-    remaining: (node group, its existing nodes), of the view that was followed last.
+    remaining: (node group, number of its existing nodes), as of the last call of `follow`.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, slot: int) -> None:
@@ -21,7 +21,7 @@ class KeptGroups:
         self._rooms: dict[int, Room] = {}
 
     def follow(self, view: ClusterView) -> bool:
-        """Takes in the cluster's node groups. Returns whether what they could make has changed."""
+        """Takes over the cluster's node groups. Returns whether the new nodes that they can make have changed."""
         of = (view.nodes, view.nodes.revision, view.joined)
         if of == self._of:
             return False

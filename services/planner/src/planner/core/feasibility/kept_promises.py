@@ -17,24 +17,25 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 NODES, EVERYWHERE = 0, 1
-"""Layers: the existing nodes, and those together with all that node groups could still make."""
+"""Layers: the existing nodes; or the existing nodes together with all nodes that node groups can still make."""
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 Row = int | None
-"""One row, or all rows (None). All includes unused rows, which have no reservations, so that arrays are used whole."""
+"""One row, or None for all rows. Unused rows, without reservations, are included, so that arrays are used whole."""
 Numbers = int | Int64s
 Found = tuple[Int64s, Int64s, Int64s]
-"""Certain and possible room, and the unbound replicas that limit certain: −1 where none do, the most of several."""
+"""(certain, possible, unbound replicas that limit the certain room). The last is −1 if none limit it; of several
+limiting shapes it is the largest number."""
 
 
 class _Layer:
     """Numbers of each reserved shape, [places, rows].
 
-    most: the most replicas on one node.
-    slack: room that it can lose and still bind all its replicas; negative: it cannot even now.
-    spare: slack plus 0.25, so that no quotient is rounded down too far; infinite where slack is negative, as that
-    limits nothing.
+    most: the most replicas that one node takes.
+    slack: how much room it can lose and still bind all its replicas; negative: it cannot bind them all even now.
+    spare: slack plus 0.25, so that no quotient is rounded down too far. It is infinite where slack is negative: a shape
+    that cannot bind anyway limits no other shape.
     """
 
     def __init__(self, places: int, rows: int) -> None:
@@ -88,7 +89,7 @@ class _AskedShapes:
             self.largest = np.maximum(self.largest, self.of(table.more_largest))
 
     def of(self, array: Array) -> Array:
-        """Returns [pairs] from an array over shapes and clusters."""
+        """Returns [pairs]: the values that an array [shapes, slots] has for these pairs."""
         return _found(array, self.numbers, self.slots)
 
 
@@ -100,8 +101,8 @@ class KeptPromises:
     one). All are 0 where there is none. Rows are the last axis, so that values of neighbouring rows are neighbours in
     memory.
     unbound: [slots], all unbound replicas. reserved: [shapes, slots], like counts. fits: by slot.
-    last: the answer for one shape in all rows on existing nodes, until anything changes. A workload that asks for room
-    mostly reserves some of it next.
+    last: the answer for one shape in all rows on existing nodes, kept until anything changes. A workload that asks for
+    room usually reserves some of it next, and the answer is used again.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, fits: Sequence[KeptFits]) -> None:

@@ -1,4 +1,4 @@
-"""Computes the room beside reservations for all kept shapes in all clusters: room.py's conditions, over arrays.
+"""Computes the room that reservations leave, for all kept shapes in all clusters: room.py's conditions over arrays.
 
 Reservations change with every plan, in the few clusters that get replicas. Their cost to other shapes there is added,
 and nothing else is computed again. Tests compare with the functions of room.py.
@@ -33,12 +33,12 @@ _quotas = attrgetter("quotas")
 
 
 class _RoomsAlone(NamedTuple):
-    """A shape in all clusters if nothing is reserved, by index of a place.
+    """The rooms of a shape in all clusters if nothing is reserved, by index of a place.
 
-    changes: the number of changes that it is of.
-    total: of the clusters in order, then on all nodes of each cluster with node groups.
-    when_empty: of the clusters in order.
-    groups: as in FoundRooms. of: their cluster's indices. made: their certain rooms.
+    changes: the number of changes at which they were computed.
+    total: replicas on existing nodes by cluster, then on all nodes, new ones included, by cluster with node groups.
+    when_empty: by cluster, as in Room.
+    groups: FoundRooms.alone. of: the indices of the clusters in `groups`. made: the certain rooms in `groups`.
     """
 
     changes: int
@@ -50,11 +50,11 @@ class _RoomsAlone(NamedTuple):
 
 
 class _Slot:
-    """One cluster.
+    """The values that are kept for one cluster.
 
-    is_current: whether the slack is of the nodes as they are.
+    is_current: whether the slack was computed for the nodes in their present state.
     odd: the number of reservations that arrays cannot hold.
-    found, rooms: by shape, until something changes here.
+    found, rooms: computed numbers and rooms by shape, until something changes in the cluster.
     """
 
     def __init__(self, index: int, fits: KeptFits, groups: KeptGroups) -> None:
@@ -73,7 +73,7 @@ class _Slot:
         self.rooms.clear()
 
     def take(self, namespace: str, more: int) -> None:
-        """Notes more reserved replicas of a namespace here (negative: fewer)."""
+        """Counts more reserved replicas of a namespace in this cluster (negative: fewer)."""
         there = self.namespaces.get(namespace, 0) + more
         if there:
             self.namespaces[namespace] = there
@@ -176,11 +176,11 @@ class KeptRooms:
         return self._fits_of(view, number).fit(number)
 
     def takes_none(self, view: ClusterView, number: int) -> bool:
-        """Returns whether no node of a cluster takes a replica, whatever is reserved there."""
+        """Returns whether no node of a cluster takes a replica, even if nothing is reserved there."""
         return not self._fits_of(view, number).total[number]
 
     def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
-        """Returns what Promises.beside_nothing returns."""
+        """Returns the result of ClusterReservations.beside_nothing."""
         fits = self._fits_of(view, number)
         return int(fits.total[number]), fits.limit(number)
 
@@ -191,7 +191,10 @@ class KeptRooms:
         return slot.fits
 
     def rooms(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
-        """Returns the rooms of all clusters. The caller must replace those of not_plain(). seen: as in Promises."""
+        """Returns the rooms of all clusters. seen: as in ClusterReservations.rooms.
+
+        They are wrong in the clusters of not_plain(); the caller must replace those.
+        """
         if seen is None or seen != self._seen_number:
             self._refresh(views)
             self._seen_number = seen

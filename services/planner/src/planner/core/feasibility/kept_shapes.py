@@ -14,7 +14,7 @@ import numpy.typing as npt
 from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 
 SHAPES_MAX = 4096
-"""Kept shapes. If there are more, all are forgotten, and those that are asked about come back."""
+"""The most kept shapes. If there are more, all are forgotten, and each comes back when it is asked about."""
 RESERVED_MAX = 3 * SHAPES_MAX // 4
 """Reserved shapes that are kept. The rest of SHAPES_MAX is for other shapes, until all are forgotten again."""
 RESOURCES_MAX = 256
@@ -30,16 +30,17 @@ CHARACTERS_MAX = 32_768
 KINDS_WITH_BITS = 63
 """Kinds with a bit of their own. All further kinds share the last bit, which is never cleared."""
 _TEXT_ITSELF = 50
-"""Characters that each text counts for, beside its own: about what the object takes in memory."""
+"""Characters that each text counts for in addition to its own: about what its object takes in memory."""
 NEW = -1
 OPEN = -1
 ABSENT = -2
-"""Codes of a row beside reasons. OPEN: labels, taints and states admit the shape. ABSENT: the row has no node."""
+"""Codes of a row, in addition to reasons. OPEN: labels, taints and states admit the shape. ABSENT: it has no node."""
 
 
 class KeptShapes:
-    """The numbered shapes. Everything here, also the numbers of resources and reasons, is void after a forgetting.
+    """The numbered shapes. When there are too many, all are forgotten; then every number from here is invalid.
 
+    This includes the numbers of resources and reasons. Callers compare `forgotten` to notice it.
     shapes: by number.
     requests: int64 [numbers, resources], 0 where nothing is requested.
     losses: float64 [numbers, numbers], the most replicas of the second shape that lose their room to one replica of the
@@ -49,7 +50,7 @@ class KeptShapes:
     kinds: (demand, requested resources), which together decide on what nodes a shape may ever be. kind: [numbers].
     bit: [numbers], the bit of the shape's kind.
     reasons: texts by number.
-    forgotten: how often all numbers became void.
+    forgotten: how often all numbers became invalid.
     """
 
     def __init__(self) -> None:
@@ -112,7 +113,7 @@ class KeptShapes:
         return known
 
     def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
-        """Returns the counts like Fit.reasons. counts: [reasons], nodes."""
+        """Returns (text, nodes) for each reason, the most nodes first, like Fit.reasons. counts: [reasons], nodes."""
         found = [(self.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
         return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
 

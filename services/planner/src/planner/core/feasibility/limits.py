@@ -41,7 +41,7 @@ class Limit(NamedTuple):
     number: replicas, seconds or amounts.
     names: clusters, quotas or objects, as division.words reads them.
     nodes: only with the code NODES. Its number then counts the replicas that are not bound yet; 0 if they cost nothing.
-    said: the whole text, where other code made it: the age of a cluster's view, and recorded limits.
+    said: the whole text, if other code wrote it (the age of a cluster's view, limits from records); else empty.
     """
 
     code: LimitCode

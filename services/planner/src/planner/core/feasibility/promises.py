@@ -1,4 +1,4 @@
-"""Keeps the promises of each cluster that are not bound yet, and computes the room beside them."""
+"""Keeps the promises of each cluster that are not bound yet, and computes the room that they leave."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ FitOf = Callable[[Shape], Fit]
 class _Sides:
     """The reservations of one cluster, prepared for questions about its existing nodes and about its node groups.
 
-    free: shapes and replicas that are promised existing nodes. new: those that are promised new nodes.
+    free: (shape, replicas) promised on existing nodes. new: (shape, replicas) promised on new nodes.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class ClusterReservations:
         return kept[1] or looks_at_pods(shape) or view.nodes.pods.repels(shape.namespace)
 
     def _by_label(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
-        """Returns which reserved shapes must be told apart by their labels beside this one."""
+        """Returns a test of reserved shapes: whether equal ones with other labels are different for this shape."""
         looked_at, repels = self.labels_matter(view, shape), view.nodes.pods.repels
         return lambda other: looked_at or repels(other.namespace)
 
@@ -279,7 +279,7 @@ class ClusterReservations:
     def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, sides: _Sides) -> Room:
         """Returns the room by the nested conditions of P5.
 
-        What is promised on free nodes fits there, and everything that is promised fits on all nodes.
+        The replicas promised on existing nodes must fit there, and all promised replicas must fit on all nodes.
         """
         free, new = sides.free, sides.new
         if node_groups and not free and not new:
@@ -296,7 +296,7 @@ class ClusterReservations:
         return nested(room_in_groups(shape, groups, new), left)
 
     def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
-        """Returns the room on the nodes in their future state, beside the reservations of all other workloads."""
+        """Returns the room on the nodes in their future state, after the reservations of all other workloads."""
         others = (entry.entries for entry in self._entries(view.name, without))
         reserved = _summed(others, self._by_label(view, shape))
         return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])

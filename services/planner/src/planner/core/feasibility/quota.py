@@ -18,9 +18,9 @@ COMPUTE = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class QuotaAllowance:
-    """The replicas that quotas admit, and the limit.
+    """The number of further replicas that the quotas admit, and the quota that limits them.
 
-    certain: after the share of everything reserved. possible: without it.
+    certain: replicas in addition to all reserved ones. possible: replicas if nothing were reserved.
     """
 
     certain: int = UNLIMITED
@@ -29,10 +29,10 @@ class QuotaAllowance:
 
 
 def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> QuotaAllowance:
-    """Returns what quotas of the shape's namespace admit. reserved: unbound replicas; those in this namespace count.
+    """Returns how many more replicas the quotas of the shape's namespace admit.
 
-    Some of them exist, so the quotas count them already. How many is not known at the same instant, so they count twice
-    until they are bound.
+    reserved: (shape, unbound replicas); only replicas in this namespace count. Some of them exist already, and the
+    quota counts these as used. Nobody knows how many at the same instant, so they count twice until they are bound.
     """
     found = QuotaAllowance()
     entries = [(other, count) for other, count in reserved if other.namespace == shape.namespace] if quotas else []

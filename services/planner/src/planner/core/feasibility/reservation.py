@@ -1,4 +1,4 @@
-"""Computes what is reserved for a placement and not yet counted in the cluster (P4). It is derived, never released."""
+"""Computes the replicas that are reserved for a placement and not yet counted in its cluster (P4). Not stored."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -49,7 +49,7 @@ def reserve(
     While pods of two templates may exist, an unbound replica may become a pod of either. So it is reserved once in each
     shape: where one does not fit, the other may. The surge is reserved in the new shape alone. Each counted pod that
     may be of the old template also reserves what the new template asks for beyond it.
-    completions: of a Job, how many pods must succeed in all.
+    completions: for a Job, the total number of pods that must succeed.
     """
     if facts is None:
         return _of_one_shape(part, max(0, part.ceiling), 0, shape)
@@ -78,12 +78,13 @@ def reserve(
 
 
 def counted_of_earlier(part: Part, facts: WorkloadFacts) -> int:
-    """Returns the most counted pods that may be of an earlier template during a rollout.
+    """Returns an upper bound: how many counted pods may still run an earlier template during a rollout.
 
-    Pods are counted by their template, and the record does not say which one is new. The object's controller reports
-    how many pods there are and how many of them are new, bound or not. A template may be the new one if no more of its
-    pods are counted than are new, and no more of all others than are not. If none may be, the two were read at
-    different moments, and all count. All also count until the controller has seen this part's object.
+    Pods are counted by their template, and the record does not say which template is the new one. The controller of the
+    object reports how many pods it has and how many of them are new, bound or not. A template can be the new one only
+    if the cluster counts at most as many pods of it as the controller reports new, and at most as many pods of other
+    templates as it reports old. If no template qualifies, the two numbers come from different moments. Then, and until
+    the controller has seen this part's object, all counted pods are returned.
     """
     by_template = [count for _, count in facts.counted]
     counted, earlier = sum(by_template), facts.status_replicas - facts.updated_replicas
@@ -127,7 +128,7 @@ def is_settled(facts: WorkloadFacts, surge: int) -> bool:
 
 
 def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) -> int:
-    """Returns the most replicas decided since the version that was last seen on the object."""
+    """Returns the largest number of replicas that was decided since the version that was last seen on the object."""
     if part is None:
         return replicas
     seen = facts.version if facts is not None else NO_GENERATION
@@ -135,7 +136,7 @@ def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) 
 
 
 def growth(old: Shape, new: Shape) -> Shape | None:
-    """Returns what a pod of the new template requests beyond one of the old; None for nothing."""
+    """Returns a shape with the amounts by which a new template's pod requests more than an old one's; None: no more."""
     before = dict(old.requests)
     beyond = {name: amount - before.get(name, 0) for name, amount in new.requests if amount > before.get(name, 0)}
     return Shape(new.namespace, tuple(sorted(beyond.items())), traits=new.traits) if beyond else None

@@ -1,6 +1,6 @@
-"""Computes how many more replicas a cluster certainly and possibly takes beside what is reserved (P5).
+"""Computes how many more replicas a cluster certainly and possibly takes in addition to reserved ones (P5).
 
-The member's scheduler chooses the nodes. A promise must hold whatever it chooses. So every reserved, unbound replica
+The member's scheduler chooses the nodes. A promise must hold for any choice. So every reserved, unbound replica
 counts at the most that it can cost.
 """
 
@@ -21,7 +21,8 @@ from spillway.model import Int64s, NodeGroup, Shape
 class Room(NamedTuple):
     """The room for more replicas in one cluster.
 
-    certain: replicas that run whatever the member's scheduler chooses. possible: at most that many; certain ≤ possible.
+    certain: replicas that run no matter which nodes the member's scheduler chooses.
+    possible: at most that many replicas run; certain ≤ possible.
     limited_by: what limits certain.
     when_empty: whether the shape would run here if nothing else did.
     """
@@ -50,7 +51,7 @@ Fits = Sequence[tuple[Shape, int, Fit]]
 
 
 class FitLimits(NamedTuple):
-    """The parts of a Fit that effects depend on; see Fit. marks: of a pod."""
+    """The parts of a Fit on which the effects of labels depend; see Fit. marks: as in Effect, for one pod."""
 
     possible: int
     largest: int
@@ -58,15 +59,16 @@ class FitLimits(NamedTuple):
 
 
 class NodeReservations:
-    """The reservations on some nodes, as vectors: all that does not depend on the shape that asks for more room.
+    """The reservations on some nodes as vectors over k reserved shapes, computed once for all shapes that ask for room.
 
-    counts: [k]. limits: of each. requests: [k, names].
-    words: the nodes that take one of each, in bits.
-    slack: [k], room that each can lose and still bind all its replicas; negative: it cannot even now.
-    per_node_of: as in Fit.
+    counts: [k], unbound replicas. limits: the FitLimits of each. requests: [k, names].
+    words: for each, one bit a node: whether the node takes a replica.
+    slack: [k], room that each can lose and still bind all its replicas; negative: it cannot bind them even now.
+    per_node_of: returns Fit.per_node of a shape; None: from the fits.
     """
 
     def __init__(self, reserved: Fits, per_node_of: Callable[[Shape], Int64s] | None = None) -> None:
+        """Makes the vectors. reserved: equal shapes must be one entry."""
         fits = [other for _, _, other in reserved]
         self.shapes = [other for other, _, _ in reserved]
         self.counts = np.array([count for _, count, _ in reserved], np.int64)
@@ -105,7 +107,7 @@ class NodeReservations:
 
 
 def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> Room:
-    """Returns the room on the existing nodes. The reserved entries include those of the shape itself."""
+    """Returns the room on the existing nodes. The reserved entries include the entries of the shape itself."""
     there = reserved if isinstance(reserved, NodeReservations) else NodeReservations(reserved)
     if not there.shapes:
         return Room(fit.total, fit.possible, by_nodes(fit.limit()), fit.when_empty)
@@ -200,7 +202,10 @@ def with_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]])
 
 
 def nested(inner: Room, outer: Room) -> Room:
-    """Returns the tighter of two rooms. The outer one counts more nodes and more promises."""
+    """Returns the inner room, with the outer one's certain number if that is smaller.
+
+    The outer room counts more nodes and more promises. Both conditions must hold.
+    """
     if outer.certain >= inner.certain:
         return inner
     return inner._replace(certain=outer.certain, limited_by=outer.limited_by)

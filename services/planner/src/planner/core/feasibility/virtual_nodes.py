@@ -1,10 +1,10 @@
-"""Decides which virtual nodes of pools count: those whose owner's row says lent (docs/lending.md, promise 3).
+"""Decides which virtual nodes of pools count: the ones whose owner's row says lent (docs/lending.md, promise 3).
 
-The owner's row decides both sides. The owner counts the node while it says owned, the pool while it says lent, and
-neither while it says recalled. The row also names the pool that the node is lent to. A virtual node in any other
-cluster does not count, and keeps no other from counting. So a node counts at most once, whatever the ages of the two
-records. If two virtual nodes of that pool stand for one node, none counts, as neither is known to be right. Rows of an
-older snapshot name no pool: then none counts if two virtual nodes of any clusters stand for one node.
+The state in the owner's row decides for both clusters. State owned: the owner counts the node. Lent: the pool counts
+it. Recalled: neither does. The row also names the pool that the node is lent to. A virtual node in any other cluster
+does not count and has no effect. So a node counts at most once, even if one of the two records is old. If two virtual
+nodes of that pool stand for one node, neither counts, because nobody knows which is right. Rows of an older snapshot
+name no pool. Then neither counts if two virtual nodes in any clusters stand for one node.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ NOTHING: Bools = np.zeros(0, np.bool_)
 class _Pool:
     """The virtual nodes of one cluster.
 
-    rows: [nodes]. real: the node that each stands for. by_owner: their positions.
+    rows: [nodes], the row of each. real: the lent node that each stands for. by_owner: their positions by owner.
     only_here: whether no other virtual node of this cluster stands for the same node.
     only_one: whether no other virtual node of any cluster does.
     """
@@ -89,14 +89,14 @@ class _Pool:
 class VirtualNodes:
     """The virtual nodes of all clusters.
 
-    It marks those that do not count in the clusters' arrays (ClusterNodes.unlent).
+    It marks the ones that do not count in the clusters' arrays (ClusterNodes.unlent).
     """
 
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
 
     def follow(self, views: Views, name: str) -> list[str]:
-        """Takes in the nodes of one cluster. Returns the clusters where other nodes count than before."""
+        """Applies the present nodes of one cluster. Returns the clusters where other nodes count than before."""
         view, pool = views.get(name), self._pools.get(name)
         if view is not None and (pool.is_of(view.nodes) if pool is not None else not view.nodes.virtual_sets()):
             return self._look(views, [name])
@@ -106,7 +106,7 @@ class VirtualNodes:
         return self._look(views, None)
 
     def follow_all(self, views: Views) -> list[str]:
-        """Takes in all nodes after clusters came, left or turned out to be twins.
+        """Applies all nodes again after clusters came, left or turned out to be twins.
 
         Returns clusters where other nodes count.
         """

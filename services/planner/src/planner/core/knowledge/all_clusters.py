@@ -14,7 +14,7 @@ from spillway.feasibility.cluster_view import NEVER, ClusterView
 class ChangeCounts:
     """Counts changes, so that results can be kept. None: changes are not counted.
 
-    nodes: raised when a cluster, a join or any nodes changed. heard: also raised by every message of a cluster.
+    nodes: raised when a cluster, its membership or its nodes changed. heard: raised by every message of a cluster, too.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class JoinedClusters:
 def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
     """Returns, for each cluster that is another name of an API server, the first name of that API server.
 
-    The nodes exist once, so they count under the first name only. A cluster itself says which API server it is. So the
-    first name is the one whose record has that API server; where no record has it, the name that joined first. Else a
-    cluster could take the place of another one by saying its API server.
+    The nodes exist once, so they count under the first name only. The first name is the cluster whose ClusterJoined
+    record has that API server; if no record has it, the name that joined first. The cluster's own report is not enough:
+    with a false report, a cluster could take the place of another one.
     """
     names_by_server: dict[str, list[tuple[bool, int, str]]] = {}
     for name, view in views.items():
@@ -77,7 +77,7 @@ def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
 
 
 def newly_known(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
-    """Returns new records of the clusters that say an API server which no other cluster says or has in its record."""
+    """Returns new ClusterJoined records of clusters that report an API server which no other one reports or has."""
     said = [(view.api_server, view.joined) for view in views.values() if view.joined is not None]
     new = [(server, joined) for server, joined in said if server and joined.api_server != server]
     if not new:
@@ -97,7 +97,7 @@ def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[s
 
 
 def heard_since(views: Mapping[str, ClusterView], since: float, now: float, age_max_seconds: float) -> bool:
-    """Returns whether all clusters were heard of at that time or later. Clusters that are not fresh do not count."""
+    """Returns whether every fresh cluster has sent a message at that time or later."""
     return all(
         now - (view.age_seconds(now) or 0.0) >= since
         for view in views.values()
@@ -123,7 +123,7 @@ class ClusterAges:
     def ages_ms(
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> Mapping[str, int]:
-        """Returns the age of each cluster, rounded; −1 when nothing was ever heard. Callers must not change it."""
+        """Returns each cluster's age, rounded; −1 if none of its messages was ever read. Callers must not change it."""
         self._look(views, now, age_max_seconds, heard)
         if self._ages_ms is None:
             self._ages_ms = dict(zip(self._names, self._ages.astype(np.int64).tolist(), strict=True))

@@ -26,11 +26,11 @@ CAUSE_WAITING: Final = "Waiting"
 
 
 class Allowance(Protocol):
-    """Tells how many replicas may move now. It is called often, so it is cheap. A question spends nothing."""
+    """Answers how many replicas may move now. It is called often, so it must be cheap. Only `spend` uses the budget."""
 
     @property
     def revision(self) -> int:
-        """Returns a number that changes when a brake or a confirmation may have changed; the budget does not count."""
+        """Returns a number that changes when a brake or a confirmation may have changed. The budget does not count."""
 
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """Returns how many of `replicas` may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""

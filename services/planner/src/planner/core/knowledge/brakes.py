@@ -96,8 +96,8 @@ class Brakes:
     """Implements Allowance (allowance.py).
 
     brakes, asked, given: by scope, from the log. Everything else is forgotten at the end of the turn.
-    wanted: by confirmation scope, replicas that each cause would still move, as the last step was told.
-    moved: replicas by cause.
+    wanted: by confirmation scope, the replicas that each cause would still move, as of the last step().
+    moved: by cause, the replicas that have moved in this turn.
     """
 
     def __init__(self, rules: PlannerRules) -> None:
@@ -172,7 +172,7 @@ class Brakes:
         return frozenset(name for name in clusters if self.frozen(name, key)) if self.brakes else frozenset()
 
     def why_frozen(self, cluster: str, key: WorkloadKey | None = None) -> str:
-        """Returns a text for people: the brake on a cluster, for one workload or for all; empty without a brake."""
+        """Returns a text for users: the brake on a cluster, for one workload or for all; empty without a brake."""
         scope = self._brake_on(cluster, key)
         if not scope:
             return ""
@@ -180,7 +180,7 @@ class Brakes:
         return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
 
     def why_held(self, cause: str, cluster: str, key: WorkloadKey) -> str:
-        """Returns a text for people: the brake, confirmation or budget that a cause waits for in a cluster, or "".
+        """Returns a text for users: the brake, confirmation or budget that a cause waits for in a cluster, or "".
 
         A budget that only has to fill is not named. It is named when it never reaches a whole replica.
         """
@@ -197,9 +197,9 @@ class Brakes:
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """Returns how many of `replicas` of a workload may move away from a cluster in this step.
 
-        Returns 0 for a cause that needs confirmation and that step() was not told of: nobody knows how many it would
-        move in all. The caller also asks frozen() about the target cluster. The budget covers all clusters that one
-        workload moves away from together. Another workload may ask once this one has spent.
+        Returns 0 for a cause that needs confirmation and was not in step()'s `wanted`: nobody knows how many replicas
+        it would move in total. The caller also asks frozen() about the target cluster. The budget is shared by all
+        clusters that one workload moves away from. Another workload may ask once this one has called spend().
         """
         if self._brake_on(cluster, key) or not self._is_confirmed(cause, cluster):
             return 0
@@ -256,11 +256,12 @@ class Brakes:
     ) -> tuple[ConfirmationAsked | Tombstone, ...]:
         """Counts what every cause would still move. Returns the confirmations to ask for, and tombstones of ended ones.
 
-        Many clusters may be lost at once for one reason. So a cause needs confirmation if all that it moves from all
-        clusters, less what was confirmed, is large. Call this in every step, before anything is moved.
+        Many clusters may be lost at once for one reason. So the replicas that a cause moves from all clusters are added
+        up, without those that are confirmed. If the sum is large, the cause needs confirmation. Call this in every
+        step, before anything is moved.
 
-        wanted: every cause that goes on, with the replicas that it has yet to move, also 0. Replicas that it has moved
-        are counted here. So a cause that comes in small pieces is confirmed like one that comes at once.
+        wanted: every cause that goes on, and how many replicas it has yet to move, 0 included. Replicas that it has
+        moved are added here. So a cause that comes in small pieces is confirmed like one that comes at once.
         fleet_replicas: the replicas that all workloads ask for.
         """
         self._budget.fill(now)
@@ -280,7 +281,7 @@ class Brakes:
 
     @property
     def over_budget(self) -> int:
-        """Returns the replicas that wait for the budget, of those asked for in the last step."""
+        """Returns how many replicas allow() was asked for in the last step and refused for want of budget."""
         return sum(self._over_budget.values())
 
     def moved_last_minute(self, now: float) -> int:
@@ -328,7 +329,10 @@ class Brakes:
                 yield ConfirmationAsked(scope, cause, cluster, total, self._fleet_replicas, wall_ms)
 
     def _to_forget(self, now: float) -> Iterable[Tombstone]:
-        """Yields tombstones of causes that ended a while ago: a new planner may hear late that a cause goes on."""
+        """Yields tombstones for the confirmations of causes that ended `confirmation_kept` seconds ago.
+
+        They are kept so long because a new planner may read late that a cause goes on.
+        """
         for scope in sorted({*self.asked, *self.given, *self._moved_of_cause}):
             if scope in self.wanted:
                 self._over_since.pop(scope, None)

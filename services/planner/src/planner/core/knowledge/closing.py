@@ -1,4 +1,4 @@
-"""Tells why a cluster takes nothing new, whatever room it has: from anyone, of one shape, or of one workload."""
+"""Finds why a cluster takes nothing new although it may have room: from anyone, of one shape, or of one workload."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -17,7 +17,7 @@ ORPHAN_THERE = "an orphan of this name is there and is left as it is"
 DEPLOYMENT = "Deployment"
 """The only kind that can be adopted."""
 CLUSTERS_NAMED_MAX = 20
-"""Clusters that a command for people names. A user with more clusters copies it and adds the others."""
+"""Clusters that a command for users names. A user with more clusters copies it and adds the others."""
 
 
 class ClosingState(Protocol):
@@ -33,14 +33,17 @@ class ClosingState(Protocol):
 
 
 def bars(said: WorkloadObserved) -> bool:
-    """Returns whether an orphan bars the name in a cluster. It does not when only objects that went along are left."""
+    """Returns whether an orphan keeps a workload of its name out of a cluster.
+
+    It does not if only its ConfigMaps and Services are left there.
+    """
     return is_orphan(said) and bool(said.kind or not said.beside)
 
 
 def orphaned_in(state: ClosingState, key: WorkloadKey | None) -> frozenset[str]:
-    """Returns the clusters where an object of this name runs that no placement names.
+    """Returns the clusters where an object with this workload's name runs and no placement lists it.
 
-    A cluster does not count if the placement lists its API server's other name.
+    A cluster does not count if the placement lists another name of its API server: then the object is listed.
     """
     known = {} if key is None else state.statuses_of(key)
     found = {name for name, said in known.items() if name in state.clusters and bars(said)}
@@ -50,7 +53,7 @@ def orphaned_in(state: ClosingState, key: WorkloadKey | None) -> frozenset[str]:
 
 
 def orphans_to_settle(state: ClosingState, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
-    """Returns texts for people, one for each kind of orphan of this name: the commands that delete it or keep it.
+    """Returns texts for users, one for each kind of orphan of this name: the commands that delete it or keep it.
 
     kind: of the workload. placed: the clusters that its placement lists.
     """

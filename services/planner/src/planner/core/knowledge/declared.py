@@ -23,12 +23,12 @@ class NamespaceUsage(NamedTuple):
 
 
 WORKLOAD_BYTES: Final = 1024
-"""Bytes that each workload counts for, whatever it declares: entries by its name, and its records."""
+"""Bytes that each workload counts for in addition to its declaration: entries by its name, and its records."""
 VALUE_BYTES: Final = 64
-"""Bytes that each value of a shape counts for beside its text. Short labels take eighteen times their encoded size in
-memory."""
+"""Bytes that each value of a shape counts for in addition to its text. In memory, short labels take eighteen times
+their encoded size."""
 ANSWER_BYTES: Final = 96
-"""Bytes of a kept answer beside its key and text: the request's digest, the time, the encoding."""
+"""Bytes of a kept answer in addition to its key and text: the request's digest, the time, the encoding."""
 
 
 def size_of(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
@@ -88,7 +88,7 @@ class NamespaceDeclarations:
         return [self._dependencies[name] for name in self._with_content.get("/".join(key), ())]
 
     def declare(self, event: WorkloadDeclared) -> None:
-        """Takes in the newest declaration of a workload."""
+        """Counts the newest declaration of a workload in place of the one before."""
         key = (event.namespace, event.name)
         if key not in self._sizes:
             self._workloads[event.namespace] += 1
@@ -100,7 +100,7 @@ class NamespaceDeclarations:
                 self._put((before.kind, before.namespace, before.name), kept)
 
     def depend(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
-        """Takes in an object that goes along with a workload; an older record is dropped.
+        """Stores an object that goes along with a workload; an older record is dropped.
 
         owner: the workload's declaration, if known.
         """

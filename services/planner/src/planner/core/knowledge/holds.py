@@ -11,8 +11,8 @@ from spillway.model import Shape
 GONE: Final = "gone"
 DECLARED: Final = "declared"
 TRIED: Final = "tried"
-"""The states of the workload of a hold. GONE: it is no longer wanted. DECLARED: it is. TRIED: its replicas wait for
-nodes in that cluster."""
+"""The states of the workload that a hold is about. GONE: nobody wants it any more. DECLARED: it is declared.
+TRIED: it is declared, and its replicas wait for nodes in the cluster of the hold."""
 Needs = Callable[[str, PlacementHold], str]
 """Returns one of these states for a cluster and a hold there."""
 NOWHERE: Set[str] = frozenset()
@@ -42,7 +42,7 @@ class Holds(MutableMapping[HoldKey, PlacementHold]):
         return found.keys() if found is not None else NOWHERE
 
     def look(self, now: float, memory_seconds: float, needs: Needs) -> Iterator[HoldKey]:
-        """Yields the holds whose pause has ended since the last call, and forgets those that are not needed any more.
+        """Yields the holds whose pause has ended since the last call, and forgets holds that are not needed any more.
 
         memory_seconds: how long a hold is remembered after its pause, or as long as the pause was if that is longer.
         """

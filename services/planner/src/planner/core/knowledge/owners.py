@@ -1,4 +1,4 @@
-"""Tells which statuses of a cluster the planner may decide on: those proven to be of its propagator's newest turn."""
+"""Proves that a cluster's statuses are of its propagator's newest turn, as some decisions need a proven one."""
 
 from spillway.events import WorkloadObserved
 
@@ -12,8 +12,8 @@ class PropagatorEpochs:
 
     Only a proven status may lead to a decision that cannot be taken back (the state table: docs/turns.md). A claim and
     a status lie in different partitions, so the planner may read a status of an ended turn before it reads the claim
-    that ended the turn. A status is proven once the planner has read all of the log that stood there when it knew the
-    status, and found no later claim. asked: the statuses that wait to be proven.
+    that ended the turn. When the planner knows a status, it reads the log up to its present end. If there is no later
+    claim, the status is proven. asked: the statuses that wait to be proven.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,10 @@ class PropagatorEpochs:
         self._proven: Words = {}
 
     def heard(self, cluster: str, epoch: int) -> bool:
-        """Notes a read epoch, of a claim or another record. Returns whether it ends another turn."""
+        """Stores the epoch of a record that was read, so that older statuses no longer count.
+
+        Returns whether this epoch ends an earlier turn.
+        """
         before = self._epochs.get(cluster, epoch)
         self._epochs[cluster] = max(epoch, before)
         return epoch > before
@@ -52,7 +55,7 @@ class PropagatorEpochs:
     def prove(self, words: Words) -> None:
         """Marks these statuses as proven.
 
-        Call it once all records that stood in workload-status when they were taken are read. Earlier proofs are
+        Call it once workload-status is read up to the end that it had when `take_asked` was called. Earlier proofs are
         forgotten: a status that still matters is asked about again.
         """
         self._proven = words

@@ -21,7 +21,7 @@ class PlacementWait(NamedTuple):
 class RolloutWait:
     """The reason why a rollout does not go on.
 
-    text: for people; empty when the rollout waits for nothing.
+    text: for users; empty when the rollout waits for nothing.
     cluster: the cluster that must be available before the rollout goes on; empty: none.
     frozen: whether text names the brake that holds the rollout.
     """
@@ -35,7 +35,7 @@ NO_ROLLOUT_WAIT: Final = RolloutWait()
 
 
 def waits_text(waits: Iterable[PlacementWait]) -> str:
-    """Returns the text for people."""
+    """Returns the text for users."""
     return "; ".join(f"{what} ({figures})" if figures else what for what, figures in waits)
 
 
@@ -70,12 +70,12 @@ def waits_for_nothing(placement: PlacementDecided) -> bool:
 
 
 def full_text(placement: PlacementDecided) -> str:
-    """Returns all that a placement waits for, for people."""
+    """Returns one text for users: everything that a placement waits for, its rollout included."""
     return "; ".join(filter(None, (text_without_rollout(placement), recorded_waits(placement).rollout)))
 
 
 def text_without_rollout(placement: PlacementDecided) -> str:
-    """Returns what replicas wait for, for people."""
+    """Returns a text for users: what replicas wait for, without the rollout."""
     if placement.waits is not None:
         return placement.waiting_for
     return placement.waiting_for.partition(_ROLLOUT)[0].removesuffix("; ")

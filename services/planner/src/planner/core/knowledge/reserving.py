@@ -1,4 +1,4 @@
-"""Computes what the parts of a workload reserve (P4), by what is known of their clusters."""
+"""Computes the replicas that a workload's parts reserve (P4), by the known state of their clusters."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -55,12 +55,12 @@ def held_again(state: ReservingState, cluster: str) -> list[WorkloadKey]:
 
 
 def as_answered(state: ReservingState, workload: Workload, part: Part) -> Part:
-    """Returns the part with a lower ceiling once its cluster reported, at this version, why it is not as decided.
+    """Returns the part with a lower ceiling once its cluster reported, at this version, why it was not carried out.
 
     The propagator that reports this has read the object after it knew the version, and writes no earlier version. So
-    what earlier decisions have left there is what that object has (docs/adr/0027). The ceiling stays while more pods
-    may still be there: the record does not show that object, or its controller has not followed it, or the status is of
-    an ended turn and the new owner may have written since. An adopting part reserves nothing.
+    the replicas of that object are all that earlier decisions have left there (docs/adr/0027). The ceiling stays while
+    more pods may be there: if the record does not show that object, if its controller has not followed it, or if the
+    status is of an ended turn, as the new owner may have written since. An adopting part reserves nothing.
     """
     said = refused_there(workload, part)
     if said is None or part.adopting or not state.owners.is_present(said):
@@ -73,7 +73,10 @@ def as_answered(state: ReservingState, workload: Workload, part: Part) -> Part:
 
 
 def shows_found(said: WorkloadObserved, facts: WorkloadFacts | None, template: RolloutTemplate) -> bool:
-    """Returns whether the record agrees with a refusal: no object, or the found one without pods of earlier numbers."""
+    """Returns whether the capacity record agrees with the propagator's refusal.
+
+    It agrees if both show no object, or the same version of it without pods of an earlier, larger number.
+    """
     if facts is None:
         return said.found_version is None and not (said.spec_replicas or said.replicas)
     return facts.version == said.found_version and is_settled(facts, template.surge_of(facts.spec_replicas))

@@ -27,14 +27,17 @@ class RolloutProgress(NamedTuple):
 
 
 class RolloutList:
-    """The workloads that roll out. One is due after a new status, or when its next or its blocking cluster changed."""
+    """The workloads that roll out, and which of them are due to be looked at.
+
+    A workload is due after a new status, or when the cluster that is next or that it waits for has changed.
+    """
 
     def __init__(self) -> None:
         self._waits_on: dict[WorkloadKey, tuple[str, ...]] = {}
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
         self._under_way: dict[WorkloadKey, tuple[RolloutProgress, float, bool]] = {}
-        """For workloads that wait for an earlier change: its progress, since when, and whether it was seen to stand."""
+        """For workloads that wait for an earlier change: (its progress, since when, whether retry_standing saw it)."""
 
     def __iter__(self) -> Iterator[WorkloadKey]:
         return iter(self._waits_on)
@@ -66,12 +69,15 @@ class RolloutList:
         self._due.update(dict.fromkeys(self._waits_on))
 
     def touch(self, *clusters: str) -> None:
-        """Makes workloads due that wait for these clusters: they may have room now, or be lost."""
+        """Makes the workloads due that wait for these clusters: the clusters may have room now, or be lost."""
         for cluster in clusters if self._keys_by_cluster else ():
             self._due.update(self._keys_by_cluster.get(cluster, ()))
 
     def note_under_way(self, key: WorkloadKey, figures: RolloutProgress | None, now: float) -> None:
-        """Notes the progress of the change that the workload waits for, or waited for until it stood. None: none."""
+        """Stores the progress of the earlier change that the workload waits for, so that `stands` can time it.
+
+        figures: also of a change whose end it no longer waits for because it stood still; None: there is no change.
+        """
         known = self._under_way.get(key)
         if figures is None or key not in self._waits_on:
             self._under_way.pop(key, None)
@@ -84,7 +90,7 @@ class RolloutList:
         return known is not None and known[0] == figures and now - known[1] >= seconds
 
     def retry_standing(self, now: float, seconds: float) -> None:
-        """Makes each workload due once when the earlier change that it waits for stands."""
+        """Makes a workload due, once, when the change that it waits for has stood still for so many seconds."""
         for key, (figures, since, seen) in self._under_way.items():
             if not seen and now - since >= seconds:
                 self._under_way[key] = figures, since, True

@@ -16,11 +16,11 @@ class PlannerRules:
     missing_after: after that time, replicas whose cluster lacks an object wait for it and reserve nothing.
     lent_wait: a workload that waits for lent nodes goes to a later tier after that time.
     lent_silence: if no lent node moved meanwhile, no workload waits for them for that time.
-    roll_stands: a template that asks for more no longer waits for an earlier change without progress for that time.
+    roll_stands: a template that requests more no longer waits for an earlier change that has had no progress that long.
     forget_after: tombstones of a deleted workload are written after that time.
     key_kept, keys_kept_max, answers_bytes_max: limits of kept idempotency keys with their answers: time, number, bytes.
-    replans_max: waiting workloads that one step tries.
-    looks_max: rooms of waiting shapes that one step looks at; after that it looks at no other cluster.
+    replans_max: the number of waiting workloads that one step tries, at most.
+    looks_max: the number of rooms of waiting shapes after which one step looks at no further cluster.
     moves_per_minute: replicas that may move without a request by name.
     confirm_over_fraction, confirm_over_replicas: moves above both (fraction of the fleet's replicas, number) need a
     confirmation.

@@ -73,7 +73,7 @@ class Scalings:
             self.due.pop(key, None)
 
     def put_off(self, key: WorkloadKey) -> None:
-        """Leaves out a workload whose decision cannot be declared, until it is indexed again."""
+        """Removes a workload from `due` because its decision cannot be declared, until it is indexed again."""
         self.due.pop(key, None)
 
     def scaled_by(self, one: Declaration | WorkloadDeclared) -> str:
@@ -94,7 +94,7 @@ class Scalings:
         return decided.generation if last is None else max(last, decided.generation)
 
     def newer(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
-        """Returns the decision that is newer than the last one declared. None without one, or without a policy."""
+        """Returns the decision that is newer than the last declared one; None if there is none or no policy."""
         decided = self.decided.get((one.namespace, one.name))
         if decided is None or not self.scaled_by(one):
             return None

@@ -55,7 +55,7 @@ from spillway.model import NodeColumns, Part, Shape
 
 
 class PlannerState:
-    """The planner's state, by key. Only apply() changes what events say; aftermath.py keeps timers, holds and fresh.
+    """The planner's state, by key. Only apply() changes facts from events; aftermath.py keeps timers, holds and fresh.
 
     revision: raised when a cluster may have more room. fresh: the clusters that were fresh at the last check.
     leaving: workloads with parts to settle. moved: workloads with lost or leaving replicas; to_look_at: those of them
@@ -96,7 +96,7 @@ class PlannerState:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
-        """Takes one event in. It is idempotent: an event older than what is known is dropped."""
+        """Applies one event. It is idempotent: an event that is older than the known state is dropped."""
         match event:
             case ClusterJoined():
                 self._join(event)
@@ -200,7 +200,7 @@ class PlannerState:
         return self._joined.of(self.clusters, self._seen.nodes)
 
     def ages_ms(self, now: float) -> Mapping[str, int]:
-        """Returns the age of what is known of each cluster; −1 when nothing was ever heard of it."""
+        """Returns the age of each cluster's known state in milliseconds; −1 if no message of it was read."""
         return self._ages.ages_ms(self.clusters, now, self.rules.capacity_age_max, self._seen.heard)
 
     def fleet_replicas(self) -> int:
@@ -312,7 +312,7 @@ class PlannerState:
         return widest._replace(possible=max(room.possible for room in rooms))
 
     def room_changed(self, *clusters: str) -> None:
-        """Notes that the room in these clusters may have changed, so that workloads are planned again."""
+        """Marks clusters whose room may have changed, so that waiting workloads are planned again."""
         self.revision += len(clusters)
         self.waiting.touch(*clusters)
         self.rollouts.touch(*clusters)
@@ -328,9 +328,7 @@ class PlannerState:
 
     def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
         """Returns how many replicas of a new shape a cluster certainly takes without the part's pods (of one size).
-
-        None: not known, as no running replica may be lost to a guess. Without facts no replica runs there.
-        """
+        None: not known, as no running replica may be lost to a guess. Without facts no replica runs there."""
         cluster, borne = part.cluster, workload.template_of(part)
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
         view = self.clusters.get(cluster)
@@ -373,7 +371,7 @@ class PlannerState:
             needs[event.cluster] = event
 
     def _hear(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
-        """Takes in a claim of a propagator or collector, or the shape that a cluster admits for a template."""
+        """Applies a claim of a propagator or collector, or the shape that a cluster admits for a template."""
         if isinstance(event, ShapeAdmitted):
             self._hear_epoch(event.cluster, event.epoch)
             if self.admitted.apply(event):
@@ -414,6 +412,8 @@ class PlannerState:
             self._rooms_changed([*others, *self._virtual_nodes.follow_all(self.clusters)])
 
     def _see(self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns) -> None:
+        """Takes over capacity. In order: the view, twins, virtual nodes, then reservations, then the room: each reads
+        the one before."""
         view = self.view(event.cluster)
         before, claims, nodes, revision = view.revision, view.claims_revision, view.nodes, view.nodes.revision
         if isinstance(event, CapacityChanged):
@@ -478,7 +478,7 @@ class PlannerState:
             self._index(workload)
 
     def _shape_changed(self, digest: str, cluster: str) -> None:
-        """Reserves again, in the new shape, what is promised for this template there, and retries what waits."""
+        """Reserves again, in the new shape, the replicas promised for this template there; retries waiting ones."""
         self.waiting.retry_template(digest)
         for key in self.keys_in(cluster):
             if any(shape.template == digest for shape in self.workloads[key].shapes()):

@@ -14,9 +14,9 @@ class Moment:
     """The time of a decision, and the generation under which it is made.
 
     now: seconds of any steady clock. wall_ms: the time for the record.
-    patient: the request may still wait for binds, so replicas that only possibly fit need not be refused yet.
-    onward: meanwhile the request takes certain room in later tiers.
-    listening: the request may still wait for newer messages of clusters, so a lack of room need not be refused yet.
+    patient: whether the request may still wait for binds; then replicas that only possibly fit are not refused yet.
+    onward: whether the request takes certain room in later tiers while it waits.
+    listening: whether the request may still wait for newer messages of clusters; then it is not refused without room.
     """
 
     now: float
@@ -29,7 +29,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class PlacementSubject:
-    """A workload as it is to be placed: its declaration and newest template, and what is known of it so far."""
+    """A workload that is to be placed: its declaration, its newest template, and its known state so far."""
 
     declared: WorkloadDeclared
     template: RolloutTemplate
@@ -44,7 +44,7 @@ class PlacementSubject:
         return (self.declared.namespace, self.declared.name)
 
     def template_of(self, part: Part) -> RolloutTemplate:
-        """Returns the template that a part of a known workload bears."""
+        """Returns the template that a part of a known workload has."""
         return self.template if self.known is None else self.known.template_of(part)
 
 

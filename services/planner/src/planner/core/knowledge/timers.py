@@ -6,18 +6,18 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Shape
 
 HoldKey = tuple[str, Shape | WorkloadKey]
-"""A cluster, and what is held there: a shape that its scheduler cannot place, or one workload."""
+"""(cluster, subject). The subject gets no more replicas there. It is a shape or a workload."""
 
 
 @dataclass(slots=True)
 class ProgressTimer:
     """The time since which a part's unbound replicas have made no progress.
 
-    version: the part's version, and whether the part was carried out there, so that the cluster keeps them from
-    binding.
-    unbound: their number.
+    version: the part's version, and whether the part was carried out there. If it was, the cluster itself keeps the
+    replicas from binding.
+    unbound: the number of unbound replicas.
     since: the time of the last progress.
-    missing_since: when the cluster first reported a missing object, whatever versions the part had since. None: no
+    missing_since: when the cluster first reported a missing object, also under earlier versions of the part. None: no
     object is missing.
     """
 
@@ -32,7 +32,7 @@ class PlacementHold:
     """A cluster gets no more of a shape or workload until a time. The next hold lasts twice as long.
 
     until: the end. seconds: its length. over: whether its pause has ended.
-    why: the cluster's reason, for people; empty if it gave none.
+    why: the cluster's reason, for users; empty if it gave none.
     workload: the workload whose replicas were taken back last; None if not known.
     """
 

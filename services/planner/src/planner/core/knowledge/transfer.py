@@ -6,7 +6,7 @@ from spillway.texts import listed
 
 
 def is_in_transfer(workload: Workload) -> bool:
-    """Returns whether the workload is being adopted or disowned. Then none of it moves without a request by name."""
+    """Returns whether the workload is being adopted or disowned. Then no replica moves without a request by name."""
     return workload.declared.disowning or is_adopting(workload)
 
 

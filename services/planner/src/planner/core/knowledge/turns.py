@@ -13,9 +13,9 @@ from spillway.texts import counted
 class RolloutPart:
     """One cluster's part in a rollout.
 
-    number: the template generation that the part bears.
+    number: the template generation that the part has.
     newest: whether that is the template generation to roll out.
-    alike: it is an earlier one whose template is equal to the newest, so nothing has to roll.
+    alike: whether the part has an earlier generation whose template equals the newest, so that nothing has to roll.
     lost: the cluster is lost for this workload.
     observed: the last status of the object, at any version.
     """
@@ -48,7 +48,7 @@ class RolloutPart:
 
     @property
     def of_one_template(self) -> bool:
-        """Returns whether the part bears an earlier template and was seen with no pods of another one."""
+        """Returns whether the part has an earlier template and was seen with no pods of another one."""
         seen = self.observed
         return not self.newest and seen is not None and self.carried_out and seen.updated == seen.replicas
 
@@ -78,7 +78,7 @@ class RolloutPart:
 class RolloutTurn:
     """The clusters that may roll next, or the cluster that the rollout waits for.
 
-    candidates: the cluster whose turn it is, then those that may go first if it has no room.
+    candidates: the cluster whose turn it is, then the clusters that may go first if it has no room.
     blocked_by: the cluster that must be available first. If both are empty, nothing is left that could roll.
     done, total: clusters that were given the newest template, and all that take part.
     """
@@ -89,7 +89,7 @@ class RolloutTurn:
     total: int
 
     def text(self, waits_for: str) -> str:
-        """Returns a text for people with the rollout's progress. waits_for: the last part of the text."""
+        """Returns a text for users with the rollout's progress. waits_for: the last part of the text."""
         return f"rollout {self.done} of {counted(self.total, 'cluster')}: {waits_for}"
 
 
@@ -131,7 +131,7 @@ def _is_rolling(entry: RolloutPart, oldest: int) -> bool:
 
 
 def figures(part: Part, observed: WorkloadObserved | None) -> str:
-    """Returns a text for people: how far a cluster is with the template of its part."""
+    """Returns a text for users: how far a cluster has rolled out the template of its part."""
     if observed is None or observed.version != part.version:
         return with_hold("not carried out yet", observed)
     if observed.state != STATE_PRESENT:

@@ -90,15 +90,15 @@ class WaitingList:
                 rooms.pop(shape, None)
 
     def in_vain(self, cluster: str, loans: Loans, until: float) -> None:
-        """Notes that a workload waited for nodes that this cluster has lent, and none of them moved.
+        """Records that a workload waited for nodes that this cluster has lent, and none of its loans changed.
 
-        Its bridge or the descheduler may be away. Until a node moves, or until `until`, no workload waits for these
-        nodes.
+        Its bridge or the descheduler may be away. So `answers` returns False, and no workload waits for these nodes,
+        until one of the loans changes or the time `until` comes. loans: the cluster's loans now.
         """
         self._unanswered[cluster] = loans, until
 
     def answers(self, cluster: str, loans: Loans, now: float) -> bool:
-        """Returns whether a wait for the cluster's lent nodes makes sense, by the result of the last wait there."""
+        """Returns whether a wait for the cluster's lent nodes can succeed: not after a wait in vain (see in_vain)."""
         loans_then, until = self._unanswered.get(cluster, (None, now))
         if now < until and loans == loans_then:
             return False
@@ -106,11 +106,11 @@ class WaitingList:
         return True
 
     def touch(self, *clusters: str) -> None:
-        """Notes that the rooms of these clusters may have changed."""
+        """Marks clusters whose rooms may have changed, so that the next look() computes them again."""
         self._touched.update(dict.fromkeys(clusters))
 
     def retry(self, key: WorkloadKey) -> None:
-        """Makes a workload due whatever the rooms are."""
+        """Makes a workload due, even if no cluster has room for its shape."""
         if key in self._shapes:
             self._due[key] = None
             self._anyway.add(key)
@@ -130,10 +130,10 @@ class WaitingList:
         self.retry(key)
 
     def tried(self, key: WorkloadKey, rooms_of: Callable[[str, Shape], Rooms]) -> None:
-        """Notes that a workload was planned on the rooms as they are now, not as the last look saw them.
+        """Records that a workload was planned on the present rooms, which may differ from those of the last look.
 
-        Other workloads may have taken room since that look. If that room comes back by the next look, it counts as a
-        gain.
+        Other workloads may have taken room since that look. The present rooms are stored for its shape. So if that room
+        comes back by the next look, it counts as a gain.
         """
         shape = self._shapes.get(key)
         if shape is not None:
@@ -142,7 +142,7 @@ class WaitingList:
         self.done(key)
 
     def done(self, key: WorkloadKey) -> None:
-        """Notes that a workload was planned on all rooms that have been looked at."""
+        """Removes a workload from the due ones: it was planned on all rooms that have been looked at."""
         self._due.pop(key, None)
         self._anyway.discard(key)
 
@@ -209,7 +209,7 @@ class WaitingList:
         return found
 
     def hopeful_in(self, cluster: str) -> Iterator[WorkloadKey]:
-        """Yields workloads that a cluster's existing nodes may take, by the last look, and those not looked at."""
+        """Yields workloads that a cluster's existing nodes may take, by the last look, or that were not looked at."""
         known = self._rooms.get(cluster, {})
         for shape, keys in self._keys_by_shape.items():
             rooms = known.get(shape)

@@ -30,23 +30,23 @@ COUNT_MAX: Final = 10**9
 NOT_CREATED: Final = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 """States of a part that its cluster did not carry out: its object does not exist, or is not as decided."""
 UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
-"""Stands for the missing objects of a propagator that sends no list of them."""
+"""The missing objects, if a propagator of an older version sends no list of them."""
 
 
 @dataclass(slots=True)
 class Workload:
     """One workload and what the planner remembers of it. A restart forgets all fields from waiting_since on.
 
-    template: read from the declaration's manifest. earlier: templates that some parts still bear, by template
+    template: read from the declaration's manifest. earlier: templates that some parts still have, by template
     generation.
     waiting_since, settled: when replicas began to wait for binds, and whether that wait is over.
-    lent_since: when some began to wait for lent nodes. home_needs: by cluster, lent nodes' room that overflow needs.
+    lent_since: when replicas began to wait for lent nodes.
+    home_needs: by home cluster, the replicas of overflow for which it needs lent nodes back.
     gone_at: since when nothing of a deleted workload is left.
-    looked_at: the reasons to move that were handled as far as room allowed, and the brakes' revision then.
-    held_by: by cause and cluster, what moves were said to wait for beside room.
-    barred: replicas by source and frozen target cluster that would move if the target were not frozen.
-    for_minima, ruled_out: results of misplaced.for_minima and misplaced.ruled_out, with the values they were found
-    from.
+    looked_at: the reasons to move that were handled as far as room allowed, and the brakes' revision at that time.
+    held_by: by cause and cluster, the text of what moves wait for, room aside.
+    barred: by (source, frozen target cluster), the replicas that would move if the target were not frozen.
+    for_minima, ruled_out: kept results of misplaced.for_minima and misplaced.ruled_out, with the inputs of each.
     """
 
     declared: WorkloadDeclared
@@ -77,11 +77,11 @@ class Workload:
 
     @property
     def unmodelled(self) -> tuple[str, ...]:
-        """Returns names, for people, of things that a replica asks for and the planner does not compute."""
+        """Returns names, for users, of things that a replica asks for and the planner does not compute."""
         return with_overhead(self.template.unmodelled, self.shape)
 
     def template_of(self, part: Part) -> RolloutTemplate:
-        """Returns the template that a part bears."""
+        """Returns the template that a part has."""
         if not self.earlier:
             return self.template
         return self.earlier.get(template_number(part, self.declared), self.template)
@@ -153,7 +153,10 @@ def is_orphan(said: WorkloadObserved) -> bool:
 
 
 def gives_way(workload: Workload, part: Part) -> bool:
-    """Returns whether the part leaves the placement: its cluster reports, at this version, an orphan of the name."""
+    """Returns whether an orphan blocks the part, so that the part leaves the placement.
+
+    That is so if the part's cluster reports, at the part's version, an orphan with the workload's name.
+    """
     said = workload.statuses.get(part.cluster)
     return said is not None and is_orphan(said) and said.version == part.version and not part.adopting
 
@@ -176,8 +179,8 @@ def said_missing(part: Part, said: WorkloadObserved | None) -> tuple[ObjectRefer
 def may_say_missing(workload: Workload | None, before: WorkloadObserved | None, said: WorkloadObserved) -> bool:
     """Returns whether a status may begin or end a wait for a missing object.
 
-    It may if the status before or this one reports a missing object. It also may while the part waits: then a status
-    counts if it is of the part's version.
+    It may if the previous status or this one reports a missing object. While the part waits, a status of the part's
+    version may, too. before: the previous status.
     """
     part = workload.parts.get(said.cluster) if workload is not None else None
     waits = part is not None and bool(part.missing)

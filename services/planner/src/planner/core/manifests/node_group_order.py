@@ -12,7 +12,7 @@ Claim = tuple[float, float]
 def places(split: str, clusters: Iterable[ClusterJoined]) -> dict[str, int]:
     """Returns each cluster's place in the order of SPLIT_CHEAPEST or SPLIT_SOONEST, from 1; equal clusters share one.
 
-    A cluster's place is that of its best node group. Unknown values (0) come last. Among equally cheap groups the
+    A cluster's place is the place of its best node group. Unknown values (0) come last. Among equally cheap groups the
     sooner is first, and vice versa.
     """
     claims = {

@@ -164,7 +164,7 @@ class _Reader:
         return f"{KIND}, read as a {text}"
 
     def _is_of(self, ours: str, its: str) -> None:
-        """Notes that a field of our policy comes from a field of this manifest."""
+        """Records that a field of our policy comes from a field of this manifest, for texts of errors."""
         self._its_fields[ours] = its.removeprefix(f"{KIND}.")
 
     def check_selects(self, selectors: object, workload: Mapping[str, Any]) -> None:
@@ -281,6 +281,11 @@ class _Reader:
         return ours
 
     def _strategy(self, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:
+        """Returns our strategy for a replicaScheduling, as Karmada would use it. Raises RequestError.
+
+        First it warns about weights without effect, then it refuses unknown types and preferences. Then it chooses:
+        Duplicated, Aggregated, dynamic weight, else static weights, which ignore spread constraints.
+        """
         where = f"{KIND}.spec.placement.replicaScheduling"
         scheduling = placement.get("replicaScheduling", {"replicaSchedulingType": "Duplicated"})
         scheduling = _known(scheduling, SCHEDULING, where)

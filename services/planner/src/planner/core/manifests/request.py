@@ -77,7 +77,7 @@ class Declaration:
 
     template: canonical bytes of the part whose change makes pods roll.
     replicas: None: the manifest leaves them as they are, or at 1 for a new workload.
-    warnings: for people, fields of its policy without effect.
+    warnings: texts for users about fields of its policy without effect.
     policy_words: turns an error text about its policy into one with the fields that the user wrote.
     """
 
@@ -143,7 +143,7 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
 
 @dataclass(slots=True)
 class _KeptDeclaration:
-    """The declaration of some texts; None where they are wrong, or say more than is kept."""
+    """The declaration of some texts; None if they are wrong, or if the declaration is too large to be kept."""
 
     declaration: Declaration | None = None
 
@@ -382,7 +382,7 @@ def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
 
 
 def _drop_finalizers(manifest: dict[str, Any]) -> Iterable[str]:
-    """Removes finalizers, also those of pods and claims, and yields warnings.
+    """Removes finalizers, also from pods and volume claims, and yields warnings.
 
     An object with a finalizer stays when it is deleted, until somebody removes the finalizer. One such workload would
     keep its cluster from leaving.

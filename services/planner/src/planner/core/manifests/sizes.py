@@ -108,6 +108,8 @@ def _check_labels(spec: Mapping[str, Any], kind: str) -> None:
 
 
 def _check_containers(pod: Mapping[str, Any], where: str) -> None:
+    """Raises RequestError for the first limit that is exceeded: entries of one container, entries of all containers
+    together, words and headers of all, then texts of ports. Counts come first, as single entries cost time."""
     for kind in CONTAINERS:
         for index, container in enumerate(_list(pod, kind)):
             for field, most in OF_CONTAINER.items():

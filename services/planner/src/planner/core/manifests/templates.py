@@ -1,4 +1,4 @@
-"""Reads what a manifest says about its pods and how they roll, and finds the templates that a workload's parts bear."""
+"""Reads a manifest's pod template and rollout strategy, and finds the templates that a workload's parts have."""
 
 import json
 import re
@@ -60,7 +60,7 @@ class RolloutTemplate:
     def may_go_without_surge(self, replicas: int) -> bool:
         """Returns whether the controller may remove old pods before it has room for new ones.
 
-        It always makes progress.
+        It may if maxUnavailable is above 0 pods, or if both limits are 0: it always makes progress.
         """
         return _pods_of_unavailable(self.unavailable, replicas) > 0 or self.surge_of(replicas) == 0
 
@@ -111,7 +111,7 @@ def _surge_of(manifest: Mapping[str, Any]) -> int | str:
 
 
 def _unavailable_of(manifest: Mapping[str, Any]) -> int | str:
-    """Returns maxUnavailable of a manifest; 100% with Recreate, and for kinds whose pods go before new ones come."""
+    """Returns maxUnavailable of a manifest; 100% with Recreate, and for kinds that delete old pods before new ones."""
     if KINDS[manifest["kind"]].whole:
         return "100%"
     strategy = _strategy(manifest)
@@ -138,7 +138,7 @@ def _pods_or_percentage(value: int | str, field: str) -> int | str:
 
 
 def read_earlier(declared: WorkloadDeclared) -> dict[int, RolloutTemplate]:
-    """Returns the earlier templates that parts still bear, by template generation."""
+    """Returns the earlier templates that parts still have, by template generation."""
     return {
         entry.template_generation: read_template(entry.manifest, declared.namespace)
         for entry in declared.earlier_templates
@@ -146,7 +146,7 @@ def read_earlier(declared: WorkloadDeclared) -> dict[int, RolloutTemplate]:
 
 
 def template_number(part: Part, declared: WorkloadDeclared) -> int:
-    """Returns the template generation that a part bears. Old records have 0, which means the newest."""
+    """Returns the template generation that a part has. Old records have 0, which means the newest."""
     return part.template_generation or declared.template_generation
 
 
@@ -173,7 +173,7 @@ def copies_of_newest(before: WorkloadDeclared, declared: WorkloadDeclared) -> fr
 
 
 def same_object(one: bytes, other: bytes) -> bool:
-    """Returns whether two manifests make the same object in a cluster, replicas aside: the placement sets those."""
+    """Returns whether two manifests make the same object in a cluster, apart from the replicas of the placement."""
     return one == other or _without_replicas(one) == _without_replicas(other)
 
 

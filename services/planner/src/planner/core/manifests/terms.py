@@ -95,7 +95,7 @@ def _spread(scheduling: SchedulingSpec) -> Iterator[tuple[str, SpreadConstraint]
 
 
 def _of_terms(scheduling: SchedulingSpec) -> Iterator[Text]:
-    """Yields keys and namespaces in terms, beside their selectors."""
+    """Yields the topology keys and the namespaces of terms; the selectors are checked elsewhere."""
     for field, kind in _pod_affinities(scheduling.affinity):
         for index, term in enumerate(kind.required):
             at = f"{field}[{index}]"

@@ -23,10 +23,10 @@ from spillway.model import UNPLACEABLE_REFUSE
 
 @dataclass(frozen=True, slots=True)
 class DivisionOptions:
-    """Options of a division beside the fleet.
+    """Options of a division, in addition to the fleet.
 
     settled, gently, by_name: as in Situation.
-    most: by cluster, the most replicas it takes in all; its room is what is left of that.
+    most: by cluster, the most replicas it may have in total; its room is at most what is left of that.
     brakes: limits the replicas that move; None: no replica moves.
     for_lent: replicas without a free node wait for lent nodes before they go to a later tier.
     await_missing: as in Situation; also in force once it was decided for a part, and while replicas are to move.
@@ -51,8 +51,8 @@ def divide(
     """Divides a workload over the fleet as it is now.
 
     Replicas that must leave lost and draining clusters are divided twice when the brakes let fewer of them move. The
-    first division tells how many have a place elsewhere. The same holds for replicas that the policy rules out. If a
-    person asks now, those move as far as other clusters take them.
+    first division shows how many have a place elsewhere. The same holds for replicas that the policy rules out. If a
+    person asks now, these replicas move as far as other clusters take them.
     """
     why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
     if how.by_name:
@@ -111,10 +111,10 @@ def _awaits_missing(subject: PlacementSubject) -> bool:
 def _room_that_waits(
     state: PlannerState, subject: PlacementSubject, cluster: str, held: HeldReplicas | None, now: float
 ) -> Room:
-    """Returns the room that a cluster which lacks an object would have for more replicas.
+    """Returns how many replicas could wait for a missing object in this cluster: the room once the object is there.
 
-    Replicas decided earlier stay reserved there until the cluster has heard of the change. That room counts as room for
-    the replicas that wait.
+    Replicas of earlier decisions stay reserved there until the cluster knows the new decision. Their room counts as
+    room for the replicas that wait.
     """
     closed = why_closed(state, state.clusters[cluster], state.shape_in(cluster, subject.shape), now, subject.key)
     if closed is not None:

@@ -1,4 +1,4 @@
-"""Computes the room for more replicas of a workload, some of which may have to be of an earlier template."""
+"""Computes the room for more replicas of a workload, if some of them may have to be of an earlier template."""
 
 from collections.abc import Sequence
 

@@ -16,11 +16,11 @@ from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_LOST
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 LEFT_SHOWN: Final = 10
-"""Workloads that are shown. Of thousands in a cluster, the stuck ones come first, since the others move on."""
+"""The number of workloads that are shown. The first of thousands are soon the stuck ones, since the others move on."""
 
 
 def left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:
-    """Returns the first workloads listed in the cluster: those whose removal is awaited, then the others by name.
+    """Returns the first workloads listed in the cluster: ones whose removal is awaited, then the others by name.
 
     phase: the cluster's phase, now or from now on. Empty for a cluster that keeps its replicas.
     """
@@ -52,7 +52,7 @@ def _left(state: PlannerState, workload: Workload, view: ClusterView, phase: str
 
 
 def _holds(state: PlannerState, workload: Workload, cluster: str, phase: str) -> Iterator[str]:
-    """Yields texts for people: what the workload waits for besides room and turns."""
+    """Yields texts for users: what keeps the workload in the cluster, other than room and the order of moves."""
     part = workload.parts[cluster]
     if workload.declared.disowning:
         yield "Disowning: our marks are still on it"

@@ -24,7 +24,7 @@ def most_in(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
 
 
 def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
-    """Returns, by cluster, kept replicas that the policy wants elsewhere, except those a person sent there by name.
+    """Returns, by cluster, kept replicas that the policy wants elsewhere and that no person sent there by name.
 
     The result is computed again only when the placement, the policy or the fleet's clusters have changed. Callers must
     not change it.
@@ -53,7 +53,10 @@ def keep_for_minima(state: PlannerState, workload: Workload, division: Division)
 
 
 def find_all(state: PlannerState) -> None:
-    """Finds all misplaced workloads, once a turn: the turn before may have ended right after it wrote a join."""
+    """Searches all workloads for misplaced replicas, once a turn.
+
+    Otherwise they could be missed: the turn before may have ended right after it wrote a join.
+    """
     if not state.all_looked_through:
         state.all_looked_through = True
         for key, workload in state.workloads.items():

@@ -20,7 +20,7 @@ Missing = tuple[ObjectReference, ...]
 
 
 def lacking_in(state: PlannerState, subject: PlacementSubject) -> dict[str, Missing]:
-    """Returns, by cluster, the objects that the newest template names and the cluster said that it lacks."""
+    """Returns, by cluster, the objects that the newest template names and the cluster reported missing."""
     digest, found = subject.shape.template, dict[str, Missing]()
     for cluster in state.admitted.lacking(digest):
         missing = _not_given(subject.declared, state.admitted.missing(digest, cluster))
@@ -97,12 +97,12 @@ def waited_for(
 
 
 def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
-    """Returns the missing objects by cluster as texts for people."""
+    """Returns the missing objects by cluster as texts for users."""
     return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
 
 
 def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
-    """Returns texts for people: what the clusters that got replicas lack, and which clusters lack it.
+    """Returns texts for users: what the clusters that got replicas lack, and which clusters lack it.
 
     lacking: by cluster, what it lacks. parts: the placement's.
     """
@@ -130,7 +130,7 @@ def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
 def _told(workload: Workload, part: Part) -> Missing | None:
     """Returns the missing objects by the status of a listed part at this version.
 
-    None when the cluster said nothing yet.
+    None when the cluster has not reported yet.
     """
     said = workload.statuses.get(part.cluster)
     if part.removing or said is None or said.version != part.version or said.state == STATE_ABSENT:
@@ -139,6 +139,6 @@ def _told(workload: Workload, part: Part) -> Missing | None:
 
 
 def _not_given(declared: WorkloadDeclared, missing: Iterable[ObjectReference]) -> Missing:
-    """Returns the missing objects without those that the declaration itself brings as dependencies."""
+    """Returns the missing objects except the ones that the declaration itself brings as dependencies."""
     given = {(one.kind, one.name) for one in declared.dependencies}
     return tuple(one for one in missing if (one.kind, one.name) not in given)

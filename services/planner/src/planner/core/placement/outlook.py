@@ -28,8 +28,8 @@ class Outlook:
     begins: the cluster that gets the newest template now; empty for none.
     waits_on: the clusters that the rollout waits for, for any reason.
     wait: why no cluster begins; NO_ROLLOUT_WAIT when one begins or nothing is left to do.
-    under_way: how far the earlier change is whose end the rollout waits for. Also set if the rollout waited for that
-    change until it stood still. None when there is no such change.
+    under_way: the progress of the earlier change whose end the rollout waits for. It is also set if the rollout no
+    longer waits because the change stood still. None when there is no such change.
     """
 
     begins: str
@@ -39,7 +39,7 @@ class Outlook:
 
 
 class NewestDeclaration(Protocol):
-    """A declaration and its template that a rollout brings to the clusters."""
+    """The newest declaration of a workload and its template, which a rollout brings to the clusters."""
 
     @property
     def declared(self) -> WorkloadDeclared: ...
@@ -68,7 +68,7 @@ class _RolloutLack:
 
 NOTHING_ROLLS = Outlook("", (), NO_ROLLOUT_WAIT)
 NAMED_MAX = 5
-"""Clusters without room that a text names."""
+"""The most clusters without room that a text names."""
 
 
 def outlook(
@@ -105,7 +105,7 @@ def _frozen(state: PlannerState, workload: Workload, turn: RolloutTurn, to_roll:
 
 
 def held_by_brakes(state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
-    """Returns a text for people: which clusters a brake keeps from the newest template, and which brake.
+    """Returns a text for users: which clusters a brake keeps from the newest template, and which brake.
 
     Uses the brakes as they are now. A placement's own text is from the time when it was last decided.
     """
@@ -170,7 +170,7 @@ def _first_with_room(
 
 
 def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
-    """Returns WorkloadDeclared.rollout_stopped_in for the given new parts. declared: the declaration as it will be."""
+    """Returns WorkloadDeclared.rollout_stopped_in for these new parts. declared: the declaration as it will be."""
     if declared.template_generation != workload.declared.template_generation:
         return ""
     if any(part.replicas and not part.removing and is_newest(part, declared) for part in parts):
@@ -189,7 +189,7 @@ def that_have_it(
 ) -> frozenset[str]:
     """Returns the clusters whose earlier template is equal to the newest, once no cluster but `begins` is left to roll.
 
-    No pod of theirs restarts for the new number. Until then they keep the number of the template that the others had.
+    None of their pods restarts for the new number. Until then they keep the number of their earlier template.
     """
     found = _standings(state, workload, newest.declared, workload.parts.values(), now)
     if any(entry.is_to_roll and entry.part.cluster != begins for entry in found):
@@ -255,7 +255,7 @@ def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) ->
     """Returns how many replicas of a shape the cluster certainly takes once the part's pods are gone. None: not known.
 
     It is not known while pods of several sizes may run there, since no record says which node has which. It is also not
-    known where no record shows the object, unless the cluster said that it has none.
+    known where no record shows the object, unless the cluster reported that it has none.
     """
     if facts_of(state, workload.key, part.cluster) is None and not _has_nothing(workload, part):
         return None
@@ -263,7 +263,7 @@ def _refit(state: PlannerState, workload: Workload, part: Part, shape: Shape) ->
 
 
 def _has_nothing(workload: Workload, part: Part) -> bool:
-    """Returns whether the cluster said of this version that its API refused the object, and that no object exists."""
+    """Returns whether the cluster reported, at this version, that its API refused the object and that none exists."""
     said = refused_there(workload, part)
     return said is not None and shows_found(said, None, workload.template_of(part))
 

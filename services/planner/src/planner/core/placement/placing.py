@@ -63,7 +63,7 @@ class PlacementResult:
     """A placement, the division behind it, and its events (none when nothing changed).
 
     changes: the events without the decision's record. record: makes that record when it is first asked for. The record
-    shows the state at the time of the decision, whatever has changed since.
+    shows the state at the time of the decision, even if that has changed since.
     """
 
     placement: PlacementDecided
@@ -203,9 +203,7 @@ def migrate(
     state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment
 ) -> PlacementResult:
     """Moves replicas to the cluster `to`, which certainly has room for them. counts: replicas by source cluster.
-
-    Running replicas leave once their replacements are available.
-    """
+    Running replicas leave once their replacements are available."""
     held = held_by_cluster(state, workload, moment.now)
     kept = {cluster: entry.replicas for cluster, entry in held.items()}
     for cluster, count in counts.items():
@@ -300,16 +298,15 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
 def take_over(
     state: PlannerState, workload: Workload, held: Mapping[str, HeldReplicas], why: "PlacementCause", moment: Moment
 ) -> PlacementResult:
-    """Places parts in the clusters that take them over from a cluster that the placement no longer lists."""
+    """Places parts again in other clusters, because the placement no longer lists the clusters that had them."""
     subject = subject_of(workload)
     division = divide(state, subject, held, moment, DivisionOptions(workload.settled))
     return _decide(state, subject, held, division, moment, why)
 
 
 def _stay_after_all(workload: Workload, held: Mapping[str, HeldReplicas], division: Division) -> Division:
-    """Keeps leaving replicas where they are if their replacements lost their place and found no other: else fewer would
-    run than were asked for. Unbound replicas do not stay: they were taken back from there. Replicas that stay wait
-    for nothing, not even for an object that the other cluster lacks."""
+    """Keeps leaving replicas if their replacements lost their place and found no other: else fewer would run than asked
+    for. Unbound ones go: they were taken back. Those that stay wait for nothing, not even for a missing object."""
     left = max(0, division.unplaced - workload.unplaced)
     replicas, kept_again = dict(division.replicas), dict(division.kept_again)
     for cluster in sorted(held):
@@ -348,7 +345,7 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
 
 
 def _input_of(state: PlannerState, part: Part, after: int, now: float) -> DivisionEntry:
-    """Returns the record's entry of a cluster that replicas left once their replacements were available."""
+    """Returns the entry, for the decision's record, of a cluster whose leaving replicas were removed."""
     view = state.clusters[part.cluster]
     tier = view.joined.tier if view.joined is not None else ""
     why = Limit(LimitCode.AVAILABLE)
@@ -387,7 +384,6 @@ class PlacementCause:
     missing: Mapping[str, Missing] = field(default_factory=dict)
 
 
-# The order matters: the division takes promised room into account, parts take its counts, texts describe the parts.
 def _decide(
     state: PlannerState,
     subject: PlacementSubject,
@@ -396,6 +392,9 @@ def _decide(
     moment: Moment,
     why: PlacementCause,
 ) -> PlacementResult:
+    """Makes the placement from a division. Each step reads the result of the one before: the division, then the parts
+    (a new cluster; else the share and template, the kept or a new version, removal, missing objects, by-name count),
+    then the texts, the needs and the record. An equal placement is not written again."""
     division, declared, known = with_promised(state, subject, division), subject.declared, subject.known
     before = {**known.parts, **why.taken} if known is not None else {}
     empty = empty_in_leaving(state, known) if known is not None else []
@@ -496,7 +495,7 @@ def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
 
 
 def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
-    """Returns whether both placements wait for the same things, whatever the figures, which change with every node."""
+    """Returns whether both placements wait for the same things. Numbers in the texts are ignored: they change often."""
     return digest_of(last) == digest_of(new)
 
 

@@ -1,4 +1,7 @@
-"""Explains a cluster whose nodes would take more replicas if they were not promised to other workloads."""
+"""Finds clusters whose nodes would take more replicas if their room were not promised to other workloads.
+
+The text for the user then names the promises. Otherwise the nodes would seem to be too small.
+"""
 
 from dataclasses import replace
 
@@ -14,7 +17,7 @@ NAMES_MAX = 2
 
 
 def with_promised(state: PlannerState, subject: PlacementSubject, division: Division) -> Division:
-    """Returns the division with that explanation in place of the nodes' limit, which suggests too small nodes."""
+    """Returns the division in which such clusters have the limit "promised" in place of the nodes' own limit."""
     if not division.unplaced:
         return division
     said = [(index, _promised_in(state, subject, one)) for index, one in enumerate(division.inputs[:LOOKED_AT_MAX])]

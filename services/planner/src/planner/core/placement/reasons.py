@@ -55,9 +55,9 @@ def is_back(state: PlannerState, cluster: str, now: float) -> bool:
 
 
 def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now: float) -> dict[tuple[str, str], str]:
-    """Returns, by cause and cluster, what replicas wait for before they move, return or leave.
+    """Returns, by cause and cluster, a text: what replicas wait for before they move, return or leave.
 
-    That is a brake, a confirmation or a person. why: from reasons().
+    They wait for a brake, a confirmation or a person. why: from reasons().
     """
     causes = list(why.items())
     for part in workload.placement.parts if workload.placement is not None else ():

@@ -39,7 +39,7 @@ def record(
     moment: Moment,
     cause: str,
 ) -> Record:
-    """Returns a function that makes the record of this decision. What may change later is read now."""
+    """Returns a function that makes the record of this decision. Values that may change later are read now."""
     names, offsets = list(state.clusters), [view.offset for view in state.clusters.values()]
     rules = state.rules
     scaled_by = state.scalings.decided_by((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""

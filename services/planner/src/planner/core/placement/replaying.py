@@ -22,7 +22,7 @@ from spillway.packed import NotPacked, pack, unpack
 
 FLEETS_KEPT_MAX = 16
 SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
-"""Fields of Situation and Division that older records lack. Their default is what that means."""
+"""Fields of Situation and Division that older records lack. Their defaults have the meaning of such a record."""
 
 _PLAIN = frozenset((bool, dict, int, str))
 """Types whose values JSON has unchanged."""
@@ -52,8 +52,8 @@ class ReplayResult:
     """The result of a replay.
 
     recorded, recomputed: the division as JSON.
-    differences: texts for people, one for each field that differs.
-    aside: texts for people where the decision differs from its division.
+    differences: texts for users, one for each field that differs.
+    aside: texts for users: where the decision differs from its division, and why that is right.
     """
 
     situation: Situation
@@ -142,7 +142,7 @@ def _differences(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
 
 
 def _aside(record: DecisionRecorded, division: Division) -> tuple[str, ...]:
-    """Returns texts where the decision differs from its division: replicas that stayed though divided elsewhere."""
+    """Returns texts: replicas that stayed in their cluster although the division put them elsewhere."""
     decided = {entry.cluster: entry.after for entry in record.inputs if entry.cluster}
     divided = {entry.cluster: entry.after for entry in division.inputs if entry.cluster}
     texts = [

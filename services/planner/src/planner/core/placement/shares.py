@@ -1,4 +1,4 @@
-"""Computes what a workload has in each cluster, what it is to have there, and the part that states it."""
+"""Computes a workload's replicas in each cluster, before and after a division, and the part that states them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
 
 @dataclass(frozen=True, slots=True)
 class PartShare:
-    """The replicas that a part will list. new: those of the kept replicas that need new nodes."""
+    """The replicas that a part will list. new: how many of the kept replicas need new nodes."""
 
     kept: int
     new: int
@@ -27,7 +27,10 @@ class PartShare:
 
 
 def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict[str, HeldReplicas]:
-    """Returns what each cluster holds for a division. Clusters whose part is being removed are left out."""
+    """Returns, for a division, the replicas that the workload has in each cluster.
+
+    Clusters whose part is being removed are left out.
+    """
     held = {}
     for part in workload.parts.values():
         if part.removing:
@@ -57,7 +60,10 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
 
 
 def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
-    """Returns the unbound replicas less those that leave: a ReplicaSet removes pods that do not run first."""
+    """Returns the unbound replicas minus the replicas that leave.
+
+    When it is scaled in, a ReplicaSet first deletes the pods that are not running. So unbound replicas leave first.
+    """
     return max(0, state.unbound(workload, part) - part.replicas_leaving)
 
 
@@ -88,7 +94,7 @@ def part_of(
     version: Generation,
     template: int,
 ) -> Part:
-    """Returns a part with a new version. template: the template generation that the part bears."""
+    """Returns a part with a new version. template: the template generation that the part has."""
     stays_empty = before is not None and not before.replicas and not before.removing
     return Part(
         cluster=cluster,
@@ -144,9 +150,9 @@ def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, c
 
 
 def first_part(cluster: str, version: Generation, division: Division, template: int, sent: Mapping[str, int]) -> Part:
-    """Returns a part for a cluster where the workload has nothing.
+    """Returns a part for a cluster where the workload has no part yet.
 
-    sent: by cluster, replicas a person sent there by name.
+    sent: by cluster, replicas that a person sent there by name.
     """
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     by_name = min(sent.get(cluster, 0), kept)
@@ -154,7 +160,7 @@ def first_part(cluster: str, version: Generation, division: Division, template: 
 
 
 def without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
-    """Returns the parts without those to be removed whose API server has, under its other name, a part that stays.
+    """Returns the parts, but drops a part to be removed if its API server's other name has a part that stays.
 
     Both names have one object, and its removal would end the pods of the other part. version: given to the parts that
     stay, so that their version is above the object's, whichever part wrote the object last.
@@ -211,7 +217,7 @@ def without(held: HeldReplicas, count: int) -> HeldReplicas:
 
 
 def kept_part(before: Part | None, share: PartShare, template: int) -> Part | None:
-    """Returns the part unchanged in version when a member sees no change.
+    """Returns the part at its present version if nothing changes for the cluster's object.
 
     Returns None when the part needs a new version. An object that was adopted with 0 replicas stays: nobody asked to
     remove it.
@@ -232,7 +238,7 @@ def kept_part(before: Part | None, share: PartShare, template: int) -> Part | No
 
 
 def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
-    """Returns whether a part was carried out as far as its cluster allows. The planner cannot hasten what is left.
+    """Returns whether a part was carried out as far as its cluster allows. The planner cannot speed up the rest.
 
     That is so when the record shows the object as decided, or when the cluster's API refused the object.
     """

@@ -41,7 +41,7 @@ def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
 def divide_whole(situation: Situation) -> Division:
     """Divides a whole workload: all replicas go to one cluster, or none.
 
-    They never move; those that do not fit are unplaced.
+    They never move. If they do not fit, they are unplaced.
     """
     tiers, limits = clusters_by_tier(situation), {limit.cluster: limit for limit in situation.policy.limits}
     kept = {name: held.replicas for name, held in situation.held.items()}
@@ -85,9 +85,9 @@ Grown = list[tuple[str, bool, int]]
 
 
 def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
-    """Returns as many replicas as fit beside those that are there.
+    """Returns as many more replicas as fit in the cluster that has the workload.
 
-    If none are left there, all fit or none is placed.
+    If no replica is left there, either all fit or none is placed.
     """
     if len(situation.listed) > 1:
         return []
@@ -106,7 +106,10 @@ def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, m
 
 
 def _anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
-    """Returns the first tier's cluster that certainly takes all, and how many replicas wait to see if one does."""
+    """Returns the cluster that gets all replicas: in the first tier where one certainly takes them, the roomiest one.
+
+    If a tier has none but possibly could, returns no cluster and the number of replicas that wait for binds.
+    """
     bound_to = [name for name, limit in limits.items() if limit.replicas_min > 0]
     for tier, names in lacking_last(situation, tiers):
         candidates = [name for name in names if not bound_to or name in bound_to]
@@ -139,7 +142,7 @@ def _most_more(situation: Situation, limits: Limits, cluster: str) -> int:
 
 
 def _rule(situation: Situation) -> str:
-    """Returns a text for people: what restricts the replicas beside room."""
+    """Returns a text for users: the rule, other than room, that restricts the replicas."""
     text = f"a {situation.whole} goes whole to one cluster"
     if not situation.listed:
         return text

@@ -77,7 +77,7 @@ def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionA
 def decide(
     state: PlannerState, request: AdoptRequest, found: Mapping[str, WorkloadFound], moment: Moment
 ) -> DecidedRequest:
-    """Declares the found object with what runs as its placement. Raises RequestError when it cannot be adopted."""
+    """Declares the found object; its placement is what runs now. Raises RequestError when it cannot be adopted."""
     key = _checked_key(request)
     known = state.workloads.get(key)
     remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
@@ -183,7 +183,10 @@ def _ruled_out(state: PlannerState, policy: Policy, running: RunningReplicas) ->
 
 
 def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[str]:
-    """Yields a warning if a scale policy is attached, as one outlives disowning. Only its new decisions will count."""
+    """Yields a warning if a scale policy is attached, which can remain from before a disowning.
+
+    Only its new decisions will count.
+    """
     scaled_by = state.scalings.scaled_by(declared)
     if scaled_by:
         yield f"scaled by {scaled_by}: what it decides from now on counts, nothing that it decided before"
@@ -210,9 +213,10 @@ def _refuse_copies(policy: Policy) -> None:
 
 
 def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
-    """Returns the events that follow from statuses of adopting parts: taken over, with other replicas, or not at all.
+    """Returns the events that follow from new statuses of adopting parts; none when no part changed.
 
-    Adopting scales nothing: the placement becomes what runs. Returns nothing when no part changed.
+    A part was taken over, was taken over with other replicas, or could not be taken over. Adopting scales nothing:
+    the placement gets the replicas that run.
     """
     placement = workload.placement
     if placement is None:

@@ -1,4 +1,4 @@
-"""Answers questions with values for people and machines. It reads the state and changes nothing."""
+"""Answers questions about the state, with values for users and programs. It reads the state and changes nothing."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -97,9 +97,9 @@ def placement_reply(
 def answered_waits(
     state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None
 ) -> tuple[str, str]:
-    """Returns what the placement waits for, and what its rollout waits for, as texts.
+    """Returns two texts: what the placement waits for, and what its rollout waits for.
 
-    The second text says how far the cluster is that the rollout waits for, and which brakes hold it.
+    The second text has the progress of the cluster that the rollout waits for, and the brakes that hold it.
     """
     known, workload = recorded_waits(placement), state.workloads.get((declared.namespace, declared.name))
     before = text_without_rollout(placement) if placement is not None else ""
@@ -119,7 +119,7 @@ def answered_waits(
 
 
 def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[str]:
-    """Yields texts about replicas in clusters that hand over: while a workload is in transfer, none of it moves."""
+    """Yields warnings: the workload is in transfer, so its replicas in draining or leaving clusters do not move yet."""
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
         if view is None or not view.hands_over:
@@ -217,7 +217,7 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
 
 
 def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
-    """Returns the objects that bear this fleet's label and that no placement lists, by cluster and name."""
+    """Returns the objects that have this fleet's label and that no placement lists, by cluster and name."""
     joined = {cluster.cluster for cluster in state.joined()}
     found = [
         one
@@ -230,9 +230,9 @@ def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphan
 
 
 def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]:
-    """Yields the workload's object if no placement lists it, and orphans beside it.
+    """Yields the workload's object if no placement lists it, and other orphans that the status names.
 
-    An outdated status yields nothing.
+    Yields nothing for an outdated status.
     """
     workload = state.workloads.get((said.namespace, said.name))
     if is_orphan(said) == (workload is not None and said.cluster in workload.parts):
@@ -245,7 +245,7 @@ def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]
 
 
 def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
-    """Returns how many more replicas of a shape each cluster takes, on existing nodes and on those of node groups."""
+    """Returns how many more replicas of a shape each cluster takes, on existing and on new nodes of node groups."""
     declaration = read_manifests(request.manifests)
     shape = bare(declaration.shape)
     rooms, inputs = state.all_rooms(shape, now), []
@@ -356,9 +356,9 @@ def cluster_reply(
 
 
 def _trouble_code(view: ClusterView) -> int:
-    """Returns the code of the trouble in an answer.
+    """Returns the code of a cluster's trouble for an answer.
 
-    A followed cluster may be a twin, or deny reading of some objects.
+    A cluster without trouble still has the code NOT_ALLOWED if it denies our account some kinds; a twin does not.
     """
     if view.trouble:
         return view.trouble_code
@@ -376,6 +376,7 @@ def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str
 
 
 def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:
+    """Returns a workload's last status in a cluster, or zeros. Pending pods come from the view of the cluster."""
     observed = workload.statuses.get(cluster)
     view = state.clusters.get(cluster)
     pending = view.pending.get("/".join(workload.key)) if view else None

@@ -1,4 +1,4 @@
-"""Chooses the clusters that are asked which shape they admit for a new template, and those to wait for."""
+"""Chooses the clusters that are asked which shape they admit for a new template, and whose answers are awaited."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,14 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class ShapeQuestion:
-    """A question to clusters. awaited: the clusters that replicas would go to as things are."""
+    """A question to clusters. awaited: the clusters that replicas would go to now, whose answer is waited for."""
 
     event: ShapeAsked
     awaited: frozenset[str]
 
 
 Planned = dict[object, frozenset[str]]
-"""The clusters that replicas would go to, by the value of _alike."""
+"""The clusters that replicas would go to. The key is the value of _alike, so that equal workloads share a plan."""
 
 
 def digest_of(request: ApplyRequest) -> str:
@@ -71,7 +71,7 @@ def question(
 def unheard(
     state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yields, by template, the clusters that replicas would go to by the answers so far and that are silent yet."""
+    """Yields (template digest, clusters): clusters that replicas would go to now and that have not answered yet."""
     planned: Planned = {}
     for request in requests:
         declaration = read_manifests(request.manifests)
@@ -100,9 +100,9 @@ def _awaited(
 
 
 def _alike(state: PlannerState, declaration: Declaration) -> object:
-    """Returns a value that is equal for new workloads that go to the same clusters now, labels aside.
+    """Returns a key that is equal for new workloads that would go to the same clusters now, except for their labels.
 
-    Others get their own.
+    Any other workload gets a key of its own.
     """
     if declaration.dependencies or (declaration.namespace, declaration.name) in state.workloads:
         return object()

@@ -89,7 +89,7 @@ def _brake(state: PlannerState, event: BrakeSet, now: float) -> Brake:
 
 
 def _barred_from(state: PlannerState, cluster: str) -> int:
-    """Returns the replicas that are to leave other clusters and would go to this one."""
+    """Returns how many replicas would leave other clusters for this one if it were not frozen."""
     live = (workload for workload in state.workloads.values() if not workload.declared.deleting)
     return sum(count for one in live for (_, target), count in one.barred.items() if target == cluster)
 

@@ -1,4 +1,4 @@
-"""Checks texts of a request: text for people, Kubernetes labels, the URL of an API server."""
+"""Checks texts of a request: text for users, Kubernetes labels, the URL of an API server."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -65,7 +65,7 @@ class DecidedRequest:
 class UnansweredDecision:
     """The decision on a request, before its answer is part of the declaration.
 
-    lacking: by cluster, the objects that the newest template names and the cluster said that it lacks.
+    lacking: by cluster, the objects that the newest template names and the cluster reported missing.
     """
 
     declared: WorkloadDeclared
@@ -104,7 +104,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
 def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
     """Returns the clusters that the replicas would go to now.
 
-    Raises what apply raises if it refuses or cannot decide yet.
+    Raises the same errors as apply if that would refuse the request or cannot decide yet.
     """
     _, placed, _ = _placed(state, declaration, moment)
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
@@ -138,7 +138,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     """Changes the number of replicas.
 
     Raises RequestError when the workload is unknown or being deleted. Also when a scale policy sets its replicas,
-    unless it has none: such a workload may be started again.
+    unless it has 0 replicas: such a workload may be started again.
     """
     replicas = check_replicas(request.replicas, "replicas")
     known = existing(state, request.namespace, request.name)
@@ -231,8 +231,8 @@ def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, momen
 def _waited(declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], PlacementResult]) -> PlacementResult:
     """Places a request. With the policy Refuse, a request that has waited long enough for binds uses later tiers, too.
 
-    place: takes whether possible room counts at once, without a wait for binds. If replicas still have no place and the
-    request may wait, it is placed as one that waits for binds.
+    place: makes the placement; its argument is whether possible room counts at once, without a wait for binds. If
+    replicas still have no place and the request may wait, the placement with a wait for binds is used.
     """
     if declared.policy.unplaceable != UNPLACEABLE_REFUSE or (moment.patient and not moment.onward):
         return place(False)

@@ -72,7 +72,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
 def _replicas(state: PlannerState, declaration: Declaration, known: Workload | None) -> tuple[int, Generation | None]:
     """Returns the number of replicas, and the decision of a scale policy that it comes from.
 
-    The manifest's number is the start from which a scale policy then decides.
+    With a scale policy, the manifest's number is only the start; the policy decides from then on.
     """
     before = known.declared if known is not None else None
     last = before.scale_generation if before is not None else None
@@ -89,9 +89,9 @@ def _replicas(state: PlannerState, declaration: Declaration, known: Workload | N
 def with_templates(
     declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part], *, may_stop: bool = True
 ) -> WorkloadDeclared:
-    """Returns the declaration with the manifests of exactly those earlier templates that these parts bear.
+    """Returns the declaration with the manifests of exactly the earlier templates that these parts have.
 
-    It also has the cluster in which its rollout stopped, if it did. may_stop: whether these parts may be what stops it.
+    It also names the cluster in which its rollout stopped, if it did. may_stop: whether these parts may stop it.
     Raises RequestError (FAILED_PRECONDITION) when the templates are too many, or too large for one record.
     """
     if known is None:
@@ -147,7 +147,7 @@ def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool
 def dependencies(
     state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
 ) -> tuple[DependencyDeclared, ...]:
-    """Returns records of the objects that go along, and records without content for those no longer listed.
+    """Returns records of the objects that go along, and records without content for objects no longer listed.
 
     Else the log, and each service that follows it, would keep the content as long as the workload exists. The record is
     no tombstone: another workload may have the name by now, with its record in another partition. A reader that reads
@@ -217,8 +217,8 @@ def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[
     """Raises RequestError when a declaration makes its namespace larger than allowed.
 
     A declaration that makes it no larger passes. along: the manifests of the objects that go along; each planner and
-    the log keep them as long as they are declared. Answers that are kept already count. The new answer does not: it
-    cannot be left out.
+    the log keep them as long as they are declared. Answers that are already kept count. The new answer does not count,
+    because it cannot be left out.
     """
     key, rules = (declared.namespace, declared.name), state.rules
     held, before = state.declared.of(declared.namespace), state.declared.size(key)
@@ -254,6 +254,10 @@ def check_policy(state: PlannerState, declaration: Declaration) -> None:
 
 
 def _check_clusters(state: PlannerState, policy: Policy) -> None:
+    """Raises RequestError for the first name of an unknown cluster: in selectors of tiers, in weights, in limits.
+
+    Then raises it if no tier selects any cluster of the fleet.
+    """
     clusters = state.joined()
     names = {cluster.cluster for cluster in clusters}
     joined = listed(names) or "none has joined"

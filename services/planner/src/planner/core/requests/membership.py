@@ -113,7 +113,7 @@ def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]
 def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]:
     """Returns warnings about tiers that a declared policy names and no cluster has.
 
-    Tiers of every fleet are left out.
+    The tiers `own` and `cloud` are left out: a policy may name them in every fleet.
     """
     had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined())}
     named = dict.fromkeys(name for tier in policy.tiers for name in tier.clusters.tiers)
@@ -170,8 +170,8 @@ def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Mome
 def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
     """Sets the phase Leaving, or Lost.
 
-    Raises RequestError (FAILED_PRECONDITION) when a cluster said to be lost is fresh. The replicas of a fresh cluster
-    would run twice. Of one that is not fresh it is unknown whether its replicas run on: perhaps only its collector is
+    Raises RequestError (FAILED_PRECONDITION) when the request declares a fresh cluster lost: its replicas would run
+    twice. For a cluster that is not fresh, nobody knows whether its replicas still run. Perhaps only its collector is
     silent.
     """
     view = answers.listed_view(state, request.name, "name")
@@ -211,7 +211,7 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
 
 
 def _replicas_to_go(state: PlannerState, cluster: str, phase: str) -> int:
-    """Returns the kept replicas that must leave the cluster: all if it is lost, else those that move by themselves."""
+    """Returns how many kept replicas must leave the cluster: all if it is lost, else if they move by themselves."""
     workloads = (state.workloads[key] for key in state.keys_in(cluster))
     return sum(
         workload.parts[cluster].replicas_kept

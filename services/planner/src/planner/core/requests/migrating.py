@@ -76,7 +76,7 @@ def _tier_index(state: PlannerState, workload: Workload, cluster: str) -> int:
 
 
 def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, counts: dict[str, int]) -> None:
-    """Raises RequestError for what the policy rules out: it would be moved back at once."""
+    """Raises RequestError if the policy rules the target out: the replicas would be moved back at once."""
     parts, policy = workload.parts, workload.declared.policy
     if _tier_index(state, workload, target.name) == len(policy.tiers):
         raise _refused(workload.key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster")

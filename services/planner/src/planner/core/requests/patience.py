@@ -9,7 +9,7 @@ from planner.core.requests.queueing import QueuePlace
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 ONWARD, ANSWERED = 0.8, 0.95
-"""Fractions of a call's time: then a request goes on to later tiers, and then it is answered in any case."""
+"""Fractions of a call's time. After ONWARD a request also uses later tiers; after ANSWERED it is answered anyhow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class UndecidedRequests:
     """Tracks undecided requests.
 
     A call has less time than the wait for binds may take, and a replica that only possibly fits is neither promised nor
-    refused. So an undecided caller is told to ask again, and the next call with its key continues the wait. Later
-    requests about the same workload are sent back, too, until that call is taken up.
+    refused. So an undecided caller has to ask again, and the next call with its key continues the wait. Later requests
+    about the same workload are sent back, too, until that call is taken up.
 
     call_seconds: the time of one call. again_seconds: how long a request that was sent back keeps its turn.
     kept_max: the most undecided requests that are known, and the most workloads with requests that were sent back.
@@ -77,7 +77,7 @@ class UndecidedRequests:
         return True
 
     def put_off(self, asked: WaitingRequest, now: float) -> bool:
-        """Notes that the request waits for binds. Returns whether it stays in the queue.
+        """Records that the request waits for binds. Returns whether it stays in the queue.
 
         When its call is nearly over it is sent back, so that its caller asks again in time.
         """
@@ -88,7 +88,7 @@ class UndecidedRequests:
         return False
 
     def sent_back(self, asked: WaitingRequest, now: float) -> None:
-        """Notes that the caller is told to ask again, or asks again."""
+        """Records that the caller is asked to call again, so that its request keeps its turn until then."""
         about = asked.place.about
         if about is None:
             return
@@ -99,7 +99,7 @@ class UndecidedRequests:
             del self._sent_back[next(iter(self._sent_back))]
 
     def ran_out(self, asked: WaitingRequest, now: float) -> None:
-        """Notes that the call ended before the request was decided.
+        """Records that the call ended before the request was decided.
 
         The caller asks again, and the wait goes on then.
         """
@@ -121,7 +121,7 @@ class UndecidedRequests:
         self._first.pop(asked.place, None)
 
     def is_patient(self, asked: WaitingRequest, clusters: Mapping[str, ClusterView], now: float) -> bool:
-        """Returns whether the request may still wait: while binds come, and up to bind_wait_max in all."""
+        """Returns whether the request may still wait: while pods are being bound, and for bind_wait_max in total."""
         bound_at = max((view.bound_at for view in clusters.values()), default=0.0)
         quiet = now - max(bound_at, asked.first) >= self._rules.bind_quiet
         return not quiet and now - asked.first < self._rules.bind_wait_max

@@ -79,7 +79,7 @@ def _known(answered: Iterable[Answered], rules: PlannerRules, moment: Moment) ->
 
 
 def _kept(reply: PlacementReply) -> bytes:
-    """Returns the answer without what each cluster could have taken, which the decision's record has."""
+    """Returns the answer as bytes to keep, without the inputs of each cluster, which the decision's record has."""
     text = msgspec.json.encode(replace(reply, inputs=()))
     return text if len(text) <= PLAIN_BYTES_MAX else pack(text)
 

@@ -35,8 +35,8 @@ class LoanTerms:
 class _Loan:
     """The history of one loan. Times are in milliseconds of Unix time; 0: not seen.
 
-    lost: milli-core seconds lost, by pod.
-    forced: the pods that were deleted by force.
+    lost: by uid of an evicted pod, the work that it loses, in milli-core seconds.
+    forced: the uids of real pods that were deleted by force.
     """
 
     loan: Generation
@@ -57,13 +57,16 @@ class LoanHistory:
         self._loans: dict[str, _Loan] = {}
 
     def recover(self, said: NodeLent) -> None:
-        """Takes over from the log a loan that another instance began."""
+        """Takes over the times of a loan that another instance began, from its record in the log."""
         known = self._loans.get(said.node)
         if known is None or known.loan != said.loan:
             self._loans[said.node] = _Loan(said.loan, said.cause, said.lent_ms, said.recalled_ms)
 
     def see(self, name: str, observation: Observation, at_ms: int) -> None:
-        """Takes in a reading of the node. If a side could not be read, nothing follows for what is missing there."""
+        """Records the steps of the loan that a reading shows, for NodeLent and NodeReturned.
+
+        at_ms: Unix time of the reading. If a cluster could not be read, an object missing there is not taken for gone.
+        """
         node = observation.node
         if node is not None and node.state in (LENT, RECALLED) and node.loan is not None and not node.foreign:
             known = self._loans.get(name)
@@ -83,14 +86,17 @@ class LoanHistory:
             self._see_end(loan, observation, at_ms)
 
     def evicted(self, name: str, pod: LentPod, at_ms: int) -> None:
-        """Notes that a pool pod was told to go. Its work is lost: cores × run time."""
+        """Counts the work that a pod loses because it is evicted, for NodeReturned: its requested cores × run time.
+
+        at_ms: Unix time of the eviction. Only the first eviction of a pod counts.
+        """
         loan = self._loans.get(name)
         if loan is not None:
             ran_ms = max(0, at_ms - pod.started_ms) if pod.started_ms else 0
             loan.lost.setdefault(pod.uid, max(0, dict(pod.requests).get("cpu", 0)) * ran_ms // MILLI)
 
     def forced(self, name: str, uid: str) -> None:
-        """Notes that a real pod outlived its grace."""
+        """Counts a real pod that was deleted by force, because it outlived its grace, for NodeReturned."""
         loan = self._loans.get(name)
         if loan is not None:
             loan.forced.add(uid)

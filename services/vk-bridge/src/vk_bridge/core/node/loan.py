@@ -21,10 +21,10 @@ class OwnerNode:
     """The register on the owner's node.
 
     state: OWNED, checking, lent or recalled.
-    marked: whether the node bears any mark of ours, whatever its state.
+    marked: whether the node has any mark of ours, in any state.
     foreign: whether the marks are another fleet's.
     opted_out: whether the owner's people forbid lending it.
-    pool: the pool of the loan's virtual node; empty: the register does not say.
+    pool: the pool of the loan's virtual node; empty: the register does not name it.
     """
 
     uid: str
@@ -63,7 +63,7 @@ class PoolPod:
 
     created: whether a real pod of it has existed.
     ended: whether its phase is Succeeded or Failed.
-    grace_seconds: what is left of its grace while it is being deleted; otherwise its own grace.
+    grace_seconds: the rest of its grace while it is being deleted; otherwise its full grace.
     held: whether it is deleted with no grace left, and only a finalizer of the pool's people keeps it.
     """
 
@@ -114,7 +114,7 @@ class Observation:
     read_at: when reading began, in seconds of the bridge's own clock.
     node: the register; None: there is no such node.
     occupied: whether pods of the owner run there that are not daemons.
-    owner_read, pool_read: whether that side could be read at all; an unread side says nothing.
+    owner_read, pool_read: whether that side could be read at all. Objects of an unread side are unknown, not gone.
     pool: the pool that was read.
     """
 

@@ -108,7 +108,7 @@ class DesiredLoan:
     loan: the generation for a new loan; never used twice.
     pool: the pool that the lending rules name; empty: it is not known.
     log_away: whether no record could be published for a while.
-    left_in: pools where a virtual node of this node may remain, by the log or by a record that waits for it.
+    left_in: pools where a virtual node of this node may remain, by the log or by a record that is not written yet.
     pool_joined: whether the pool that was read is in the fleet.
     """
 
@@ -144,7 +144,10 @@ class NodeContext:
 
 
 class FirstObservations:
-    """Remembers since when this bridge has seen each register in its state. After a restart the wait begins again."""
+    """Remembers since when this bridge has seen each register in its state, to time the in-flight time.
+
+    After a restart the time begins again.
+    """
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, str, Generation | None, float]] = {}
@@ -241,6 +244,9 @@ def _is_held(node: OwnerNode | None, desired: DesiredLoan) -> bool:
 
 
 def _owned(observation: Observation, desired: DesiredLoan) -> Step | None:
+    """Returns the step for a node without a loan. First remains go: a virtual node, pods (these are waited for), the
+    log's loan, our marks. Only then, and without the owner's own pods, may a new loan begin.
+    """
     node = observation.node
     if not observation.pool_read:
         return None
@@ -264,6 +270,9 @@ def _owned(observation: Observation, desired: DesiredLoan) -> Step | None:
 def _checking(
     node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan, quiet_at: float
 ) -> Step | None:
+    """Returns the step for a node in state checking. If the loan is not wanted any more, or anything is in the way,
+    everything is undone. Else it waits until quiet_at, creates a closed virtual node, and marks the node lent.
+    """
     stopped = not desired.lend or desired.frozen or desired.log_away or node.opted_out
     stopped = stopped or bool(desired.recall) or _is_elsewhere(node, desired)
     in_the_way = observation.occupied or bool(observation.real_pods) or _pods_left(observation)
@@ -311,9 +320,9 @@ def _recalled(
 def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step:
     """Returns the step that ends the loan.
 
-    If the pool could not be searched for the virtual node, the log is told first.
+    If the pool could not be searched for the virtual node, a record of that is published first.
 
-    For a loan that the log has as lent, the NodeReturned that follows says that the virtual node may remain.
+    For a loan that the log has as lent, the NodeReturned that follows contains that the virtual node may remain.
     """
     looked = observation.pool_read and desired.pool_joined
     if looked or not node.pool or node.pool in desired.left_in or node.loan is None or node.loan == desired.logged:
@@ -374,7 +383,7 @@ def _with_pool_unread(node: OwnerNode, observation: Observation, desired: Desire
 
 
 def _of_its_pool(observation: Observation) -> Observation:
-    """Returns the observation without what was read in a pool that is not the loan's pool."""
+    """Returns the observation without objects of the pool, if that pool is not the loan's pool."""
     node = observation.node
     if node is None or not node.pool or node.pool == observation.pool:
         return observation

@@ -22,7 +22,7 @@ class Urgency(IntEnum):
 def urgency(state: str, *, recalled: bool, has_real_pods: bool) -> Urgency:
     """Returns the rank of a node. state: of its register.
 
-    recalled: whether a recall stands, so that its owner waits.
+    recalled: whether the node has an open recall, so that its owner waits.
     """
     if not recalled:
         return Urgency.NOBODY_WAITS

@@ -13,11 +13,11 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """The use of a node at an instant.
+    """The use of a node at an instant. Amounts are in the units of Shape's requests.
 
-    own_pods, requested: the pods of its owner that are no daemons: their number and requests.
-    lent: whether the node is away.
-    used: the measured use by everything on it; None: not known, or the node is away and others use it.
+    own_pods, requested: the number and the total requests of the owner's pods, daemons left out.
+    lent: whether the node is lent.
+    used: the measured use by all its pods; None: not known, or the node is lent and others use it.
     """
 
     rule: str
@@ -30,7 +30,11 @@ class NodeUse:
 
 @dataclass(slots=True)
 class _Hour:
-    """The sums of one node since from_ms. last: the use since last_ms. used_ms: for how long its usage was known."""
+    """The sums of one node since from_ms, for its NodeUsed. Times are in milliseconds.
+
+    last: the use since last_ms. used_ms: how long the measured use was known.
+    used_sum: by resource, amount × milliseconds.
+    """
 
     from_ms: int
     last_ms: int
@@ -45,9 +49,9 @@ class _Hour:
 
 
 class ClusterUsage:
-    """The use of one cluster's nodes, in hours of Unix time. A time that this instance did not observe is not reported.
+    """The use of one cluster's nodes, in hours of Unix time. Times that this instance did not observe are left out.
 
-    quiet_ms_max: a node that was not seen for longer than this was not observed in between.
+    quiet_ms_max: the longest time between two calls of `see` for a node that still counts as observed, in milliseconds.
     """
 
     def __init__(self, quiet_ms_max: int) -> None:
@@ -57,7 +61,7 @@ class ClusterUsage:
         self._last_pod_ms: dict[str, int] = {}
 
     def see(self, name: str, use: NodeUse, at_ms: int) -> None:
-        """Takes the use from now on. Call it at each change, and at least every quiet_ms_max."""
+        """Sets the use of a node from at_ms (Unix time) on. Call it at each change, and at least every quiet_ms_max."""
         self._end(name, at_ms)
         hour = self._hours.get(name)
         if hour is None or at_ms - hour.last_ms > self._quiet_ms_max or at_ms < hour.last_ms:
@@ -74,7 +78,7 @@ class ClusterUsage:
         self._last_pod_ms.pop(name, None)
 
     def take_hours(self, cluster: str, at_ms: int, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
-        """Returns the hours that are over, each once."""
+        """Returns the records of the hours that are over. Each hour is returned once."""
         for name in sorted(self._hours):
             self._end(name, at_ms)
         over, self._over = self._over, []

@@ -58,9 +58,10 @@ class VirtualNodeSpec:
 
 
 def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int] | None:
-    """Returns what a node's other pods hold: daemons and the owner's pods, not this pool's. "pods" is their number.
+    """Returns the total requests of a node's other pods: daemons and the owner's pods. "pods" is their number.
 
-    Amounts are in milli-cores for cpu and in the resource's own unit otherwise. Returns None if a pod cannot be read.
+    Pods of this pool do not count. Amounts are in milli-cores for cpu and in the resource's own unit otherwise.
+    Returns None if a pod cannot be read.
     """
     taken: dict[str, int] = {}
     for pod in pods:
@@ -77,8 +78,10 @@ def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int]
 
 
 def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
-    """Returns the amounts that pool pods may request: allocatable less those of other pods. An unreadable amount counts
-    as 0."""
+    """Returns the amounts that pool pods may request: the node's allocatable minus the requests of other pods.
+
+    An unreadable amount counts as 0. taken: the result of `taken_by_others`.
+    """
     amounts: dict[str, int] = {}
     for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
         try:
@@ -213,7 +216,7 @@ def _taints(theirs: Iterable[Manifest], virtual_spec: VirtualNodeSpec) -> list[d
 
 
 def _sorted_taints(taints: Iterable[Manifest]) -> list[tuple[str, str, str]]:
-    """Returns the taints without those that the pool's Kubernetes puts on by itself."""
+    """Returns the taints, except the ones that the pool's Kubernetes puts on by itself."""
     read = ((taint["key"], taint.get("value", ""), taint.get("effect", "")) for taint in taints)
     return sorted(taint for taint in read if not taint[0].startswith(TRANSIENT_TAINTS))
 

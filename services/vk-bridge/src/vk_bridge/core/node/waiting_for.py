@@ -1,4 +1,4 @@
-"""Says for people what a recall waits for: the field `waiting` of NodeLent."""
+"""Makes the text of NodeLent.waiting, for users: what a recall waits for."""
 
 from spillway.lending_marks import RECALLED
 from vk_bridge.core.node.loan import Observation

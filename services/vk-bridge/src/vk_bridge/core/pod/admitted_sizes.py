@@ -45,20 +45,20 @@ NOTHING: Final = AdmittedSizes({}, {})
 
 
 def sizes_held(real_pod: Manifest, pool_pod: Manifest | None) -> AdmittedSizes:
-    """Returns what the two pods hold now. A real pod that has ended holds nothing; the pool is soon told of its end."""
+    """Returns the amounts that the two pods hold now; none if the real pod has ended, as the pool pod ends soon."""
     return NOTHING if _has_ended(real_pod) else AdmittedSizes(_held(pool_pod), _held(real_pod))
 
 
 def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> AdmittedSizes:
-    """Returns what the two pods ask for, even if they have ended."""
+    """Returns the amounts that the two pods request, even if they have ended."""
     return AdmittedSizes(_asked(pool_pod), _asked(real_pod))
 
 
 def is_refused_by_its_node(real_pod: Manifest) -> bool:
     """Returns whether the kubelet did not admit the pod (OutOfcpu, …).
 
-    It says so in its message, or it failed the pod without any container status. Newer kubelets report containers that
-    never ran. Older ones begin their message otherwise.
+    The kubelet has failed the pod, with REJECTED at the start of the message or without any container status. Both
+    tests are needed: newer kubelets report containers that never ran, and older ones begin their message otherwise.
     """
     status = real_pod.get("status") or {}
     told_of_containers = status.get("containerStatuses") or status.get("initContainerStatuses")
@@ -91,8 +91,10 @@ def _left(name: str, free: int, held: Iterable[AdmittedSizes], refused: Iterable
 
 
 def room_beside(free: Mapping[str, int], held: Iterable[AdmittedSizes]) -> dict[str, int]:
-    """Returns the amounts that a kubelet has left beside the pool's real pods. free: the amounts that others leave
-    free."""
+    """Returns the amounts that the kubelet has left for more pods of the pool.
+
+    free: the amounts that all other pods leave. held: the sizes of the pool's real pods.
+    """
     pods = tuple(held)
     return {name: max(0, amount - _sums(name, pods)[1]) for name, amount in free.items()}
 
@@ -129,8 +131,7 @@ class Refusals:
         self._kept_seconds = kept_seconds
         self._by_node: dict[str, dict[str, tuple[AdmittedSizes, float]]] = {}
         self._kinds: dict[Kind, tuple[AdmittedSizes, float]] = {}
-        """The sizes of enlarged pods by the size that the pool counts, and the time at which a node last refused such a
-        pod."""
+        """By the size that the pool counts: the sizes of an enlarged pod, and when such a pod was last refused."""
 
     def would_refuse(self, pool_pod: Manifest, room: Mapping[str, int], now: float, pause_seconds: float) -> bool:
         """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""
@@ -160,7 +161,7 @@ class Refusals:
 
 
 def text_of_added(real_pod: Manifest, pool_pod: Manifest) -> str:
-    """Returns the added sizes as text for people; empty if nothing was added."""
+    """Returns the added sizes as text for users; empty if nothing was added."""
     added = sizes_asked(real_pod, pool_pod).added()
     return ", ".join(f"{name} {quantity_text(name, amount)}" for name, amount in sorted(added.items()))
 

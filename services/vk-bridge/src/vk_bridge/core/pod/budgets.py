@@ -105,7 +105,7 @@ class _KnownBudget:
 class _SortedBudgets:
     """The budgets of a namespace. number: changes with their selectors. readable: by name, with their requirements.
 
-    about_any: the names of those that may select any pod.
+    about_any: the names of the budgets that may select any pod.
     """
 
     number: int
@@ -119,14 +119,14 @@ class _NamespaceBudgets:
         self.sorted: _SortedBudgets | None = None
         """None if a selector has changed since."""
         self.strictest: Amounts | None = None
-        """The budget that allows the fewest disruptions, of those that may select any pod.
+        """Of the budgets that may select any pod, the one that allows the fewest disruptions.
 
         None if that may have changed.
         """
 
 
 class DisruptionBudgets:
-    """The disruption budgets of one pool, as its watch tells them."""
+    """The disruption budgets of one pool, as its watch delivers them."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceBudgets] = {}

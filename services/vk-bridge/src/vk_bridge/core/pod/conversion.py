@@ -1,4 +1,4 @@
-"""Converts a pool pod to its real pod, or says why it cannot: table "Pool pod → real pod" of docs/lending.md."""
+"""Converts a pool pod to its real pod, or says why not: table "Pool pod → real pod" of docs/lending.md."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -216,7 +216,7 @@ def _copies_annotation(references: Iterable[ConfigReference]) -> dict[str, str]:
 
 
 class _Translation:
-    """Translates the spec of one pod, and gathers what it refers to.
+    """Translates the spec of one pod, and collects the objects that it refers to.
 
     fields: the downward API fields that annotations carry.
     no_names: reasons against references whose names no object can have. An API server admits such a reference, but a
@@ -234,6 +234,10 @@ class _Translation:
         self._dropped = {volume["name"] for volume in self._spec.get("volumes") or () if is_api_access(volume)}
 
     def spec(self, node: str) -> dict[str, Any]:
+        """Returns the real pod's spec. Known fields are kept, then containers, volumes and pull secrets are translated.
+
+        Last come the fields that the pool pod must not choose: node, selector, tolerations, no token of the owner.
+        """
         spec: dict[str, Any] = {key: value for key, value in self._spec.items() if key in KEPT_SPEC}
         for kind in ("containers", "initContainers"):
             if self._spec.get(kind):

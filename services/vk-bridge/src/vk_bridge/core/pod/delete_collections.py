@@ -53,7 +53,7 @@ def of_owner(
 
     Forced deletions stay single requests.
 
-    namespaces: by uid of the real pod.
+    namespaces: the namespace of each real pod, by its uid.
     leaving: whether the node is recalled.
     """
     groups: dict[tuple[str, int], list[DeleteReal]] = {}

@@ -29,7 +29,7 @@ _ONE_OF_MANY: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re
 
 
 def translated_field(path: str, prefixes: Sequence[str]) -> tuple[str, bool]:
-    """Returns the path on the real pod, and whether an annotation has to carry it. prefixes: those carried over."""
+    """Returns the path on the real pod, and whether an annotation has to carry it. prefixes: the carried ones."""
     one = _ONE_OF_MANY.fullmatch(path)
     told = path in ANNOTATION_BY_FIELD or (one is not None and not is_carried(one[2], prefixes))
     return (f"metadata.annotations['{_annotation(path)}']", True) if told else (path, False)

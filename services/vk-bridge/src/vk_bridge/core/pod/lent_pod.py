@@ -1,4 +1,4 @@
-"""Describes a pool pod for NodeLent: what its loss would cost."""
+"""Describes a pool pod in NodeLent, so that readers can compute the cost of its loss."""
 
 from collections.abc import Iterable
 from datetime import datetime

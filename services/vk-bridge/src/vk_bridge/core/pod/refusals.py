@@ -1,4 +1,4 @@
-"""Says which pool pods are refused and why: they reach for a host, for the owner's objects, or for the pool's API.
+"""Decides which pool pods are refused and why: they reach for a host, for the owner's objects, or for the pool's API.
 
 A field that is not known here is refused by name, because it might reach for something of the owner's.
 """
@@ -59,6 +59,8 @@ def _uncounted(spec: Manifest) -> Iterator[str]:
 
 
 def _container_reasons(container: Manifest) -> Iterator[str]:
+    """Yields the fields of one container that no pod on a lent node may have: more rights, host ports, unknown fields,
+    claims, and handlers that name a host."""
     security = container.get("securityContext") or {}
     if security.get("privileged"):
         yield "privileged"

@@ -79,9 +79,10 @@ def writes(step: PodStep) -> tuple[PodStep, ...]:
 
 
 def what_cannot_wait(step: PodStep) -> PodStep | None:
-    """Returns the part of a step to do at once while other owners wait: a leaving real pod has to begin its grace.
+    """Returns the part of a step that is done at once even while other owners wait for nodes: a real pod's deletion.
 
-    The pool pod's own deletion follows when nobody waits, or at the end of the real pod; nothing is held up by that.
+    The real pod's grace begins with it. The pool pod is deleted when no owner waits, or when the real pod has ended.
+    That delays nothing.
     """
     if isinstance(step, DeletePool):
         return DeleteReal(step.real_uid, step.grace_seconds) if step.real_uid else None
@@ -138,6 +139,9 @@ def _asked_to_go(pool: PoolPod, context: NodeContext) -> PodStep | None:
 
 
 def _both(pool: PoolPod, real: RealPod, context: NodeContext) -> PodStep | None:
+    """Returns the step for two pods that both exist. In order: a deletion in the pool is carried to the real pod; a new
+    status is mirrored; a leaving node's pods are deleted; changes of the pool pod are carried over.
+    """
     if pool.deleting:
         grace_seconds = _grace(pool, context) if context.leaving else pool.grace_seconds
         return None if real.deleting else DeleteReal(real.uid, grace_seconds)

@@ -22,9 +22,9 @@ class MutableFields:
     """The fields of a pod that Kubernetes lets people change.
 
     images: by container name.
-    labels, annotations: digests of those that are carried over.
+    labels, annotations: digests of the ones that are carried over.
     sizes: the digest of what the pod and its containers ask for; empty if an older version created the real pod. Sizes
-        are never carried over: a real pod keeps those with which it was created.
+        are never carried over: a real pod keeps the sizes with which it was created.
     """
 
     images: dict[str, str]
@@ -92,7 +92,7 @@ def _sizes(spec: Manifest) -> str:
 
 
 def _read(real_pod: Manifest) -> MutableFields | None:
-    """Returns what the real pod was last given; None if it cannot be read, as anybody in the owner may write there."""
+    """Returns the real pod's last given values; None if unreadable, as anybody in the owner may write there."""
     try:
         return msgspec.json.decode((real_pod["metadata"].get("annotations") or {}).get(GIVEN, ""), type=MutableFields)
     except msgspec.DecodeError:

@@ -24,7 +24,7 @@ class CandidateNode:
     state: the state of its register.
     idle_seconds: counted up to the cluster's watermark.
     returned_seconds: since its last loan ended; None: no ended loan is known.
-    foreign: whether it bears another fleet's marks.
+    foreign: whether it has another fleet's marks.
     """
 
     name: str
@@ -43,7 +43,7 @@ class CandidateNode:
 class NodeVerdict:
     """The decision on one node. rule: its class, empty without one.
 
-    why: why it is not lent, for people; empty: it is.
+    why: a text for users: why the node is not lent; empty if it is.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""Decides what is desired for each node of an owner: from the lending rules, waiting pods, recalls and idle times."""
+"""Decides which of an owner's nodes are to be lent or recalled, by rules, waiting pods, recalls and idle times."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -164,7 +164,7 @@ class DesiredLoans:
         return recall.cause if recall is not None else ""
 
     def _returned_seconds(self, node: str) -> float | None:
-        """Returns the seconds since the node's last loan; 0 if the node is back and the log does not say so yet."""
+        """Returns the seconds since the node's last loan; 0 if the node is back and its end is not in the log yet."""
         if self._state.lent(self._cluster, node) is not None:
             return 0.0
         returned_ms = self._state.returned_ms(self._cluster, node)

@@ -25,7 +25,7 @@ class SeenPod(NamedTuple):
 
 @dataclass(slots=True)
 class _NodeIdleness:
-    """The state of one node. busy_until: a pod was there, or may have been, until then.
+    """The state of one node. busy_until: the time until which a pod was there, or may have been.
 
     pods: uids of pods there now.
     """
@@ -36,9 +36,9 @@ class _NodeIdleness:
 
 
 class Idleness:
-    """Takes in nodes, pods, and the watermark: everything that happened before the watermark has been heard.
+    """Computes idle times from nodes, pods and the watermark. All events before the watermark have been received.
 
-    A pod makes its node busy until its end was heard, because an event is heard after it happened.
+    A pod makes its node busy until the event of its end is received, because an event comes later than its cause.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Idleness:
         self._watermark = max(self._watermark, watermark)
 
     def node(self, name: str, uid: str, now: float) -> None:
-        """Notes that a node exists. A new node, or another one under an old name, was not idle before."""
+        """Adds a node. Idle time of a new node, or of another node under an old name, begins now."""
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
             pods = known.pods if known is not None else self._pods_without_node.pop(name, set())
@@ -71,7 +71,7 @@ class Idleness:
             self._pods_without_node[name] = known.pods
 
     def pod(self, pod: SeenPod, now: float) -> None:
-        """Notes that a pod was added or changed. A version that is not newer than the known one changes nothing."""
+        """Applies an added or changed pod. A version that is not newer than the known one changes nothing."""
         known = self._pods.get(pod.uid)
         if known is not None and pod.version <= known.version:
             return
@@ -86,7 +86,7 @@ class Idleness:
             self._leave(pod, now)
 
     def pod_gone(self, pod: SeenPod, now: float) -> None:
-        """Notes that a pod was deleted. This is final for its uid, so a late older event cannot bring it back."""
+        """Removes a deleted pod. This is final for its uid, so a late older event cannot bring it back."""
         known = self._pods.get(pod.uid)
         last = known if known is not None and known.version > pod.version else pod
         self._pods[pod.uid] = last._replace(version=_NEVER_AGAIN, holds=False)

@@ -1,4 +1,4 @@
-"""Keeps what an owner's watches tell: its nodes as candidates, the pods on each node, and how long nodes are idle."""
+"""Keeps the state that an owner's watches deliver: nodes as candidates, the pods on each, and their idle times."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ WATCHED_PODS: Final = Kind("", "v1", "pods", WatchedPod)
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """A node as it was last heard of. allocatable: amounts in the units of Shape's requests."""
+    """A node as its last event showed it. allocatable: amounts in the units of Shape's requests."""
 
     register: OwnerNode
     labels: Mapping[str, str]
@@ -51,10 +51,10 @@ class KnownNode:
 
 @dataclass(frozen=True, slots=True)
 class KnownPod:
-    """A pod as it was last heard of.
+    """A pod as its last event showed it.
 
-    own: it is the owner's, no daemon, and not ended.
-    pool: the pool of a real pod; empty: the pod is no pool's. copies: the copies that it uses.
+    own: whether it is the owner's own pod, no daemon, and not ended.
+    pool: the pool of a real pod; empty: it is no real pod. copies: the copies that it uses.
     """
 
     node: str
@@ -90,7 +90,7 @@ class OwnerCache:
 
     @property
     def node_count(self) -> int:
-        """Returns the number of all nodes in the cluster, including those that others lend to it."""
+        """Returns the number of all nodes in the cluster, including nodes that others lend to it."""
         return len(self.nodes) + len(self._virtual)
 
     @property
@@ -111,7 +111,7 @@ class OwnerCache:
         return gone | found.keys()
 
     def put_node(self, node: WatchedNode, now: float) -> set[str]:
-        """Takes in a node. A virtual node that another cluster lends here is not the owner's own, nor are its marks."""
+        """Applies a node. A virtual node that another cluster lends here is not the owner's own, nor are its marks."""
         name = node.metadata.name
         if _is_virtual(node):
             known = {self.drop_node(name)} if name in self.nodes else set()
@@ -190,7 +190,7 @@ class OwnerCache:
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def is_marked(self, node: str) -> bool:
-        """Returns whether the node bears our marks or has real pods of a pool."""
+        """Returns whether the node has our marks or real pods of a pool."""
         known = self.nodes.get(node)
         marked = known is not None and (known.register.marked or known.register.state != OWNED)
         return marked or self.has_real_pods(node)
