@@ -130,7 +130,7 @@ class Slots:
         return self._slow if slow_waits and self._slow_asked < self._slow_max else None
 
     def _count(self, one: SlotQuestion, by: int) -> None:
-        """Adds `by` to the counts of running questions. Counts of 0 are removed, so that old policies take no memory."""
+        """Adds `by` to the counts of running questions. Removes counts of 0, so that old policies take no memory."""
         place = one.namespace, one.name
         self._by_namespace[one.namespace] += by
         self._by_policy[place] += by

@@ -37,7 +37,7 @@ class PolicyDecision(NamedTuple):
 
 
 class LeftBefore(Exception):
-    """Raised if a workload has decisions left undone. They must be made before its policy changes. key: the workload."""
+    """Raised if a workload has decisions left undone, to be made before its policy changes. key: the workload."""
 
     def __init__(self, key: WorkloadKey) -> None:
         super().__init__(key)
