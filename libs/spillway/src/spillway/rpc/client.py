@@ -183,7 +183,7 @@ class _Client:
         return Route(self._endpoints, self._leader, seconds, self._random)
 
     def _hear(self, endpoint: str, trailer: Any) -> str:
-        """Returns the leader in an answer; "" if the client must not call it: an unknown host must not get the token."""
+        """Returns the leader in an answer; "" if the client must not call it: no unknown host may get the token."""
         self.fleets.hear(endpoint, trailer)
         leader = str(dict(trailer or ()).get(LEADER_TRAILER, ""))
         if not (leader in self._endpoints or self._ca or is_loopback(leader.rpartition(":")[0])):

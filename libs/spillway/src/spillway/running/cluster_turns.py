@@ -201,7 +201,7 @@ class ClusterTurns(Generic[W]):
     # ── Called by the service ───────────────────────────────────────────────────────────────────────────────────
 
     def note(self, cluster: str, epoch: int, claimant: str = "") -> None:
-        """Must be called for each record of a cluster: a higher epoch ends a turn. claimant: the instance of a claim."""
+        """Is called for each record of a cluster: a higher epoch ends a turn. claimant: the instance of a claim."""
         self._read_epochs[cluster] = max(epoch, self._read_epochs.get(cluster, NO_EPOCH))
         turn, _ = self._turns.get(cluster, (None, None))
         if turn is not None:

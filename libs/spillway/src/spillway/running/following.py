@@ -34,7 +34,7 @@ class FollowedIntake(Protocol):
         ...
 
     async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
-        """Is called after each batch, also an empty one; then the next is read. positions: the offsets of all topics."""
+        """Ends a batch, which may be empty. The next one is read after it returns. positions: offsets of all topics."""
         ...
 
 

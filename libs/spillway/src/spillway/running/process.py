@@ -90,7 +90,7 @@ class Process:
         self.is_open = True
 
     def set_ready(self, part: str, ready: bool, reason: str = "") -> None:
-        """Sets whether a part is ready. /readyz answers 200 only while all parts are ready. reason: a text for users."""
+        """Sets whether a part is ready. /readyz answers 200 only while all parts are ready. reason: text for users."""
         before = self._unready.get(part, "")
         self._unready[part] = None if ready else reason or "not ready"
         if (before is None) != ready or before == "":
