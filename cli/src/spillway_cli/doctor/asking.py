@@ -194,7 +194,7 @@ def _at_once(judge: Callable[[T], list[Check]]) -> Callable[[T], Awaitable[list[
 
 
 async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
-    """Returns the explained scale policies, without those that were deleted meanwhile."""
+    """Returns the explanations of all scale policies. Policies that were deleted meanwhile are left out."""
     listed: list[PolicyReply] = []
     token = ""
     while len(listed) < POLICIES_MAX:

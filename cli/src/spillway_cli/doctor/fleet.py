@@ -217,7 +217,7 @@ def _file(role: AccountRole) -> str:
 
 
 def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:
-    """Judges lending: declared lending that stands still, and recalls that take too long."""
+    """Judges lending: clusters whose declared lending does not work, and recalls that take too long."""
     checks = []
     for one in declared:
         name = f"lending {one.cluster}"

@@ -82,7 +82,7 @@ def folder_of(entry: str) -> tuple[str, Path]:
 
 
 def is_needed(service: str, folder: Path, credential: str) -> bool:
-    """Returns whether a service needs a credential. A bridge has only those of clusters that lend and of pools."""
+    """Returns whether a service needs a credential. A bridge needs them only for clusters that lend and pools."""
     return service != BRIDGE_OWNER.service or (folder / f"{credential}.kubeconfig").exists()
 
 

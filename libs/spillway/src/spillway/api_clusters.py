@@ -36,7 +36,7 @@ class ClusterReply:
     Duplicate (trouble names the cluster that joined earlier with the same API server; nothing new is placed here).
     trouble: for a Ready cluster, the resources that our account must not read; the service works without them.
     trouble_code: a troubles.TroubleCode; 0 without trouble, for a Duplicate, and in answers of an older planner.
-    nodes: nodes that count here. nodes_virtual: those of them that are lent to this cluster.
+    nodes: the nodes that count here. nodes_virtual: how many of them are lent to this cluster.
     nodes_lent: its own nodes that are lent; they count in the pool cluster.
     nodes_ready: nodes neither cordoned nor tainted not-ready. allocatable, requested: sums over the nodes that count.
     replicas: placed here. workloads: the number of placements with the cluster. warnings: only in answers to joins.

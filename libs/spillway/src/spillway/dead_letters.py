@@ -163,7 +163,7 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
 
 
 class LetterReading:
-    """Reads the records of one feed, and makes dead letters of those that cannot be read.
+    """Reads the records of one feed, and makes dead letters of unreadable ones.
 
     On topics that only our services write, too many letters a minute raise TooManyDeadLetters, because our code must be
     wrong. On topics that anyone may write they do not (letters_by_writer.py). Letters wait in `pending` until they are

@@ -59,7 +59,7 @@ class UnwritableKeys:
 
 
 class FittingWriter(Generic[E]):
-    """Publishes events, and shortens those that are too large.
+    """Publishes events, and shortens events that are too large.
 
     shorten: returns the event without its long part, with the given reason as text; None if nothing useful remains.
     """

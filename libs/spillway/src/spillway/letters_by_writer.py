@@ -15,7 +15,7 @@ NAME_CHARACTERS_MAX: Final = 100
 """The most characters of a source or a key in the name of a writer."""
 KEY_BYTES_MAX: Final = 1024
 VALUE_BYTES_MAX: Final = 4096
-"""The most bytes of such a record that its dead letter keeps."""
+"""The most bytes of an unreadable record's value that its dead letter keeps."""
 
 _OTHERS: Final = "others"
 _MINUTE: Final = 60.0

@@ -109,7 +109,7 @@ class Requests:
         return ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
 
     def read(self, response: Response) -> bytes:
-        """Returns the body of an answer to a read. Raises the error for any status but 200."""
+        """Returns the body of an answer to a read. Raises the error for any status but 2xx."""
         late = response.status >= SERVER_ERRORS and answers.read_status(response.body).names_a_later_version
         if response.status == GONE or late:
             raise Expired(self.name, "server", answers.read_status(response.body).message)

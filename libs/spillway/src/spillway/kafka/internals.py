@@ -1,4 +1,4 @@
-"""All uses of private parts of aiokafka. Other modules use none. The numbers are those of docs/adr/0036.
+"""All uses of private parts of aiokafka. Other modules use none. The numbers are the rows of docs/adr/0036.
 
 Each point lists the names that it needs in aiokafka. `usable_points` looks for all of them in the installed version,
 once when a service starts. If a required point is not usable, the start fails; another one is left out. Do not call a

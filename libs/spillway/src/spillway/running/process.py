@@ -73,7 +73,7 @@ class Process:
     """The process as a service's main sees it: when to stop, where to log, and which parts are ready.
 
     Call set_ready(part, False) before the first await of main, so that /readyz is never too early. Call opened() once
-    there is work to finish: before that a stop cancels main at once, whatever it waits for.
+    there is work to finish: before that a stop cancels main at once.
     """
 
     def __init__(self, service: str, settings: ProcessSettings) -> None:

@@ -19,7 +19,7 @@ def never() -> bool:
 
 
 class BadPolicy(Exception):
-    """Raised for a declared policy that cannot be read. The text says why."""
+    """Raised for a declared policy that cannot be read. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

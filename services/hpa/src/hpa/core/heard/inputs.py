@@ -280,7 +280,7 @@ class WorkloadInputs:
 def is_known(
     known: MetricSeries | Backlog, event: LoadObserved | BacklogObserved, offset: int, trouble: str, rules: HpaRules
 ) -> bool:
-    """Returns True if a report changes nothing: it is not newer, or it only says that another source could not read.
+    """Returns True if a report changes nothing: it is not newer, or it is another source's failure to read it.
 
     A failure of one source does not replace a fresh value of another. Once that value is too old, the failure counts.
     At one instant, a report with a value wins over one without. Of two values, the later one in the log counts, also

@@ -170,9 +170,9 @@ class PodsSeen(Struct, frozen=True):
     lost: frozenset[str] = frozenset()
 
     def samples(self, samples: Samples) -> Samples:
-        """Returns the samples without those of lost clusters.
+        """Returns the samples, but not the samples of lost clusters.
 
-        Such samples count as missing, even if they look fresh.
+        Their pods count as missing, even if their last samples look fresh.
         """
         if not self.lost:
             return samples

@@ -1,6 +1,6 @@
 """Defines an autoscaler of one workload as values: metrics with targets, bounds and behaviour.
 
-The words are those of autoscaling/v2. Amounts are milli-units, times milliseconds.
+The names are the same as in autoscaling/v2. Amounts are milli-units, times are milliseconds.
 """
 
 from typing import Final
