@@ -81,15 +81,15 @@ def _made(name: str, entry: CommandEntry | CommandGroup) -> Command:
 
 
 def name_of(declared: Any) -> str:
-    """Returns the name under which a module declares a command: the given one, else that of its function."""
+    """Returns the name of a command that a module declares: the given name, or else the function's name."""
     name: str = declared.name or declared.callback.__name__
     return name
 
 
 def _read_if_given(parameters: list[Any]) -> list[Any]:
-    """Has a parameter's reader created only if a value is given that does not have its type already.
+    """Delays the creation of parameters' readers until a value is given that needs conversion.
 
-    Typer creates every reader, with a library (pydantic) that takes longer to import than help and usage errors take.
+    Typer creates every reader at once, with a library (pydantic) whose import takes longer than printing help.
     """
     for parameter in parameters:
         reader = getattr(parameter, "get_runtime_param", None)

@@ -1,7 +1,7 @@
-"""Reads what Spillway takes of users' files: workloads with their dependencies, and scale policies.
+"""Reads from users' files the objects that Spillway accepts: workloads with their dependencies, and scale policies.
 
-Published files hold many other objects. All of these are refused by name before anything is sent, so that nothing is
-half done.
+Published files contain many other objects. They are refused by name before anything is sent, so that no file is applied
+only in part.
 """
 
 import json
@@ -45,7 +45,7 @@ def read_with_policies(
 
 
 def check_each(groups: Sequence[RequestGroup]) -> None:
-    """Refuses a document that the planner would refuse for its form, before any of several workloads is applied."""
+    """Refuses documents that the planner would refuse for their form, before the first workload is applied."""
     for group in groups:
         try:
             read_manifests(tuple(document.text for document in group.documents))
@@ -75,7 +75,7 @@ def _refuse_others(documents: Sequence[Document], known: Mapping[str, str]) -> N
 
 
 def _group(version: str) -> str:
-    """Returns the group of an apiVersion, or of a group alone; that of v1 is empty."""
+    """Returns the API group: the part of `group/version` before the slash, or a group as it is. For `v1` it is ""."""
     return version.partition("/")[0] if "/" in version or "." in version else "" if version == "v1" else version
 
 

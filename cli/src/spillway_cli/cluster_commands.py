@@ -29,7 +29,7 @@ Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", s
 
 NODES_PAGE_SIZE = 1000
 LEAVE_SECONDS = 15.0
-"""The longest wait until a cluster has left that was never heard of; it takes a few seconds."""
+"""The longest wait, in seconds, until a cluster without any report has left. Usually that takes a few seconds."""
 
 app = typer.Typer()
 
@@ -262,7 +262,7 @@ async def _show_moves(
 
 
 async def _left(config: Config, drained: api.ClusterReply) -> str:
-    """Returns what is left in a cluster whose placements went elsewhere: pods of others on nodes that it has lent."""
+    """Returns a text on the pods of others that still run on nodes the cluster has lent, after its placements left."""
     nothing = "no replica of the fleet's workloads is left there"
     if not drained.nodes_lent:
         return nothing
@@ -276,7 +276,7 @@ async def _left(config: Config, drained: api.ClusterReply) -> str:
 
 
 async def _take_out(client: PlannerClient, cluster: api.ClusterReply) -> None:
-    """Takes a cluster that has just joined out of the fleet again, because its credential is of no use, and fails."""
+    """Removes a cluster that has just joined from the fleet, because its credential does not work. Then fails."""
     name = cluster.cluster
     await client.leave_cluster(api.LeaveClusterRequest(name))
     text = f"credential {cluster.credential!r} is of no use: {cluster.trouble}"
@@ -288,7 +288,7 @@ async def _take_out(client: PlannerClient, cluster: api.ClusterReply) -> None:
 
 
 def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
-    """Says why nothing can be placed in a cluster that has just joined. Fails if nothing can be read there."""
+    """Prints why nothing can be placed in a cluster that has just joined. Fails if nothing can be read there."""
     name, trouble = cluster.cluster, cluster.trouble
     if cluster.state == "Unknown":
         text = f"{name} has joined, but nothing was heard of it within {seconds:g} s"

@@ -119,7 +119,7 @@ def is_address(text: str) -> bool:
 
 
 def what_helps(config: Config, name: str) -> str:
-    """Returns a hint for a setting at whose address nothing answers: how to start the part, or where to look."""
+    """Returns a hint for a setting whose address does not answer: how to start the service, or where to look."""
     return f"is it running? {started_by(config, name) or '`spillway config` shows the address that is used'}"
 
 
@@ -134,7 +134,7 @@ def started_by(config: Config, name: str) -> str:
 
 
 def names_health_ports() -> str:
-    """Returns a hint if no health port is named; `spillway up` of before 2026-11-22 wrote addresses without them."""
+    """Returns a hint if no health port is set. `spillway up` before 2026-11-22 did not write them."""
     if addresses_in(file := addresses_file()):
         return f"{file} comes from an older version, which named no health ports: `make up` writes it again"
     return (

@@ -1,4 +1,4 @@
-"""The command doctor, which checks an installation and says what to do about each fault."""
+"""The command doctor, which checks an installation and gives a hint for each fault."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Finds the other namespaces that have a name, if the asked namespace does not have it and the caller may know."""
+"""Finds other namespaces with an object of this name, if the given namespace has none and the caller may list them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from spillway.texts import listed
 
 PAGE_SIZE: Final = 200
 PAGES_MAX: Final = 10
-"""The most pages to look at. A larger fleet is searched in part, and nothing is said of the rest."""
+"""The most pages that are searched. Objects on later pages of a larger fleet are ignored."""
 NAMED_MAX: Final = 5
 """The most namespaces that a text names."""
 
@@ -20,7 +20,7 @@ Page = tuple[Iterable[tuple[str, str]], str]
 
 @asynccontextmanager
 async def workload_named(client: PlannerClient, namespace: str, name: str) -> AsyncIterator[None]:
-    """Wraps calls for one workload: NOT_FOUND then names the other namespaces that have one of this name."""
+    """Wraps calls for one workload: adds to NOT_FOUND the other namespaces that have a workload of this name."""
     async with _said_where(_workloads(client), namespace, name):
         yield
 

@@ -102,7 +102,7 @@ def say(text: str) -> None:
 
 
 def say_waits() -> Callable[[str], None]:
-    """Returns a function that says on stderr what the command waits for, if that differs from the last time."""
+    """Returns a function that prints on stderr what the command waits for, unless it is the same as last time."""
     last = ""
 
     def said(text: str) -> None:
@@ -122,7 +122,7 @@ def _line(error: Exception) -> str:
 
 
 def _worded() -> Iterator[type[Exception]]:
-    """Yields the library's errors whose texts are for people. Each is imported only when a command has failed."""
+    """Yields the library's error classes with texts for users. They are imported only after a command has failed."""
     from spillway.api_errors import RequestError
 
     yield RequestError

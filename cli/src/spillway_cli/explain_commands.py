@@ -1,4 +1,4 @@
-"""The command explain, which says why replicas are where they are."""
+"""The command explain, which shows why replicas are in their clusters."""
 
 from typing import Annotated
 

@@ -53,7 +53,7 @@ class Table:
         return shape, notes
 
     def _widths(self, rows: Sequence[Sequence[str]], shown: Sequence[int], most: int) -> list[int]:
-        """Returns the width of each column: that of its longest line, or less if needed; at least its longest word."""
+        """Returns the width of each column: its longest line, or less if needed, but at least its longest word."""
         cells = [[self.columns[number], *(row[number] for row in rows)] for number in shown]
         widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
         least = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
@@ -75,7 +75,7 @@ class Table:
 
 
 class _Shape(NamedTuple):
-    """The columns that stand beside each other, by number, with their widths and the gap between them."""
+    """The layout: the numbers of the columns in one line, their widths, and the gap between them."""
 
     columns: Sequence[int]
     widths: Sequence[int]

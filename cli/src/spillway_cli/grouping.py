@@ -33,8 +33,8 @@ def grouped(documents: Sequence[Document]) -> list[RequestGroup]:
 
     A ConfigMap goes with the workload whose pods name it. A Service goes with the workload whose pods it selects, or
     which names it. A single policy goes with all workloads. Of several policies, a PlacementPolicy goes with the
-    workload of its name, and a PropagationPolicy with those that it selects. Raises CommandFailed if a document fits
-    none of these.
+    workload of its name, and a PropagationPolicy with the workloads that it selects. Raises CommandFailed if a
+    document fits none of these.
     """
     values = [(document, json.loads(document.text)) for document in documents]
     groups = [

@@ -95,7 +95,7 @@ def report(
 
 
 async def still_lent(config: Config, cluster: str) -> str:
-    """Returns how many pods of others run on the nodes that a cluster has lent, and of which pools; empty: none."""
+    """Returns a text: how many pool pods run on nodes that a cluster has lent, and from which pools; empty: none."""
     async with lending_client(config) as client:
         found = [node for node in await _all(client, cluster) if node.pods]
     names = [f"{node.node} ({counted(node.pods, 'pod')} of {node.pool})" for node in found]

@@ -168,7 +168,7 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
 
 
 def own_name() -> str:
-    """Returns how to call this command here: by its path below this folder, as in a checkout, its name, or in full."""
+    """Returns how users can call this command here: a relative path, as in a checkout, its name, or its full path."""
     called_as, here = Path(sys.argv[0]).absolute(), Path.cwd()
     if called_as.is_relative_to(here):
         return str(called_as.relative_to(here))
@@ -210,7 +210,7 @@ def _local(module: str) -> Any:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Turns the RuntimeErrors of spillway_local, whose texts are for people, into CommandFailed."""
+    """Turns RuntimeErrors of spillway_local into CommandFailed, because their texts are written for users."""
     try:
         yield
     except RuntimeError as error:

@@ -193,7 +193,7 @@ def _print_record(record: Record, output: Format) -> None:
 
 
 def _content(event: Event | None) -> dict[str, Any]:
-    """Returns the fields of an event. Columns are shown as the nodes that they stand for."""
+    """Returns the fields of an event for output. Packed columns of nodes become a list of nodes."""
     if event is None:
         return {}
     if isinstance(event, CapacityReported | CapacityChanged):

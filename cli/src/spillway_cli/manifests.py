@@ -144,7 +144,7 @@ def _check_metadata(value: dict[str, Any], where: str) -> None:
 
 
 def as_json(value: Any, where: str) -> str:
-    """Returns a value as JSON of bounded size, because YAML aliases can stand for more than all memory."""
+    """Returns a value as JSON of bounded size. Without the bound, YAML aliases could expand beyond all memory."""
     parts, size = [], 0
     try:
         for part in json.JSONEncoder(allow_nan=False).iterencode(value):

@@ -1,4 +1,4 @@
-"""Limits commands for which nobody named a fleet or an address: they may only read, and say which fleet answers."""
+"""Limits commands without a given fleet or address: they may only read, and they show which fleet answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, ResolvedConfig
 from spillway_cli.exits import bad_input, say
 
 PROBE_SECONDS: Final = 2.0
-"""The time in which a service at a default address has to say which fleet it is of."""
+"""The seconds in which a service at a default address must answer with its fleet."""
 SERVICE_BY_SETTING: Final = {"endpoints": PLANNER, "scaling_endpoints": SCALING, "lending_endpoints": LENDING}
 FLAG_BY_SETTING: Final = {
     "endpoints": "--endpoint",
@@ -21,7 +21,7 @@ FLAG_BY_SETTING: Final = {
 
 
 def unnamed(resolved: ResolvedConfig) -> dict[str, str]:
-    """Returns the addresses that are only defaults, if no fleet is named: for each setting a text on how to name it."""
+    """Returns, if no fleet is given, the settings whose address is a default, each with a text on how to set it."""
     if resolved.sources["fleet"] != "default":
         return {}
     defaults = [name for name in FLAG_BY_SETTING if resolved.sources[name] == "default"]
@@ -46,12 +46,12 @@ def check_kafka_named(resolved: ResolvedConfig) -> None:
 
 
 def refuse(who: str, how_to_name: str) -> Exception:
-    """Returns the error for a change. who: a text on what answers at the default address."""
+    """Returns the error that refuses a change. who: a text on the fleet at the default address."""
     return bad_input(f"nothing was done: no fleet is named, and {who}; {how_to_name}")
 
 
 async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
-    """Returns a text on which fleet answers at a service's default address, and whether anybody answers."""
+    """Returns (text on the fleet that answers at a service's default address, True if something answers)."""
     from spillway.rpc.probe import Identity, probe
 
     service: RpcService = SERVICE_BY_SETTING[setting]
@@ -65,9 +65,9 @@ async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class OnlyReading:
-    """A client for an address that nobody named. It asks what changes nothing; every other call raises CommandFailed.
+    """A client for an address that the user did not give. Calls that could change something raise CommandFailed.
 
-    said: not empty once the answering fleet was shown. If nobody answers, the client itself says so.
+    said: not empty once the answering fleet was shown. If nothing answers, the error comes from the client.
     """
 
     client: Any

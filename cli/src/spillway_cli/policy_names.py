@@ -14,7 +14,7 @@ KINDS = {
     "scalepolicy": "ScalePolicy",
     "scalepolicies": "ScalePolicy",
 }
-"""The kind that each name on the command line stands for; empty: any kind."""
+"""The kind of scale policy for each word of the command line; empty: any kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PolicyName:
 
 
 def policy_name(given: str, second: str = "") -> PolicyName | None:
-    """Reads `hpa`, `hpa/NAME` or `hpa NAME`. Returns None for the name of a workload, which stands alone."""
+    """Reads `hpa`, `hpa/NAME` or `hpa NAME`. Returns None for any other text: then it is the name of a workload."""
     word, slash, name = given.partition("/")
     kind = KINDS.get(word.lower())
     if kind is None:

@@ -94,7 +94,7 @@ async def all_workloads(client: PlannerClient, namespace: str) -> list[api.Workl
 
 
 async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: bool) -> None:
-    """Raises NOT_FOUND for a workload that is not declared. With wait it only says so."""
+    """Raises NOT_FOUND for a workload that is not declared. With `wait` it prints that instead, and goes on."""
     try:
         await client.get(request)
     except api.RequestError as error:

@@ -1,4 +1,4 @@
-"""Tells scale policies from other manifests, and writes the HPA of `autoscale`."""
+"""Separates scale policies from other manifests, and writes the HorizontalPodAutoscaler of `autoscale`."""
 
 import json
 from collections.abc import Sequence

@@ -76,7 +76,7 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
 
 
 async def check(config: Config, documents: Sequence[Document]) -> list[PolicyReply]:
-    """Returns the answers that declaring these policies would give; nothing is kept.
+    """Returns the answers to a trial declaration of these policies. Nothing is stored.
 
     An error names file and document.
     """
@@ -167,7 +167,7 @@ async def _deleted(config: Config, asked: PolicyName, namespace: str) -> PolicyR
 
 
 async def say_who_decides(config: Config, placement: PlacementReply) -> None:
-    """Says which policy decides the replicas of an applied workload, its present number, and the policy's bounds."""
+    """Prints which policy decides the replicas of an applied workload, their present number, and the bounds."""
     if not placement.scaled_by:
         return
     policy = _attached(placement)
@@ -182,7 +182,7 @@ async def say_who_decides(config: Config, placement: PlacementReply) -> None:
 
 
 async def say_what_stays(config: Config, placement: PlacementReply, delete_too: bool) -> None:
-    """Says which policy outlives a deleted workload. delete_too: deletes that policy, too, and says so."""
+    """Prints which scale policy remains after its workload was deleted. delete_too: deletes it and prints that."""
     if not placement.scaled_by:
         if delete_too:
             say(f"{placement.namespace}/{placement.name} has no scale policy")

@@ -23,7 +23,7 @@ C = TypeVar("C", PlannerClient, ScalingClient, LendingClient)
 _CHANGED: ContextVar[dict[str, str]] = ContextVar("changed")
 """The fleets in which this command has changed something, and an endpoint of each."""
 _UNNAMED: ContextVar[Mapping[str, str]] = ContextVar("unnamed")
-"""By setting: how to name the address that nobody named to this command; empty if a fleet is named."""
+"""Settings whose address the user did not give, each with a text on how to give it; empty if a fleet is given."""
 
 
 def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) -> T:
@@ -96,13 +96,13 @@ async def _client(kind: type[C], who: str, setting: str, config: Config) -> Asyn
 
 
 def say_fleet(client: PlannerClient) -> None:
-    """Says above a list, for people, which fleet it is of."""
+    """Prints above a list to which fleet it belongs."""
     if client.fleets.answered and "endpoints" not in _UNNAMED.get({}):
         say(f"fleet {client.fleets.answered}")
 
 
 async def refuse_unnamed(config: Config, setting: str) -> None:
-    """Raises CommandFailed if nobody named the address of this setting; for changes that ask several services."""
+    """Raises CommandFailed if the user did not give this setting's address. For changes that call several services."""
     if how_to_name := _UNNAMED.get({}).get(setting, ""):
         raise refuse((await who_answers(setting, config))[0], how_to_name)
 
@@ -132,7 +132,7 @@ def connection(config: Config) -> dict[str, Any]:
 
 @contextmanager
 def _noted(client: PlannerClient | ScalingClient | LendingClient, config: Config) -> Iterator[None]:
-    """Notes in which fleets the client changed something, for the end of the command.
+    """Stores the fleets in which the client changed something, to print them at the end of the command.
 
     If another fleet than the named one answers, the error gets a hint.
     """

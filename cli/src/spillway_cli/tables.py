@@ -52,7 +52,7 @@ def in_order(entries: Iterable[C]) -> list[C]:
 
 
 def placement(reply: PlacementReply) -> RenderableType:
-    """Renders where the replicas go, and what bound each cluster."""
+    """Renders the replicas for each cluster, and the limit that applied to each."""
     inputs = {entry.cluster: entry for entry in reply.inputs}
     rows: list[tuple[object, ...]] = [
         (
@@ -191,7 +191,7 @@ def nodes(found: Sequence[ListedNode]) -> Table:
 
 
 def cluster_moves(reply: ClusterMovesReply) -> Text:
-    """Renders what a cluster's new phase moves, and what it waits for."""
+    """Renders the replicas that a cluster's new phase moves, and the reasons why some of them wait."""
     name, phase = reply.cluster.cluster, reply.cluster.phase
     text = Text(f"{name} is {phase}" if reply.changed else f"{name} is {phase} already", style="bold")
     if reply.replicas:
@@ -229,14 +229,14 @@ def _still_there(reply: ClusterMovesReply) -> str:
 
 
 def _why_lost(cluster: ClusterReply) -> str:
-    """Returns what is known of a cluster that an operator has declared lost."""
+    """Returns a warning about a cluster that an operator has declared lost: it may still run."""
     if cluster.trouble:
         return f"its collector says: {cluster.trouble}"
     return "nothing is heard of it, which may be its collector's silence: see that it does not run on"
 
 
 def brakes(reply: ListBrakesReply) -> RenderableType:
-    """Renders what is frozen, what waits for a confirmation, and what waits for the budget."""
+    """Renders the brakes, the moves that wait for a confirmation, and the replicas that wait for the budget."""
     parts: list[RenderableType] = [brake_line(brake) for brake in reply.brakes] or [Text("nothing is frozen")]
     parts += [confirmation_line(confirmation) for confirmation in reply.confirmations]
     if reply.over_budget:

@@ -1,4 +1,4 @@
-"""Waits until a workload is as it was asked for, or is gone, or until a cluster has handed over its replicas."""
+"""Waits until a workload is ready or gone, or until a cluster has handed over its replicas."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ Said = Callable[[str], None]
 
 
 def left_text(cluster: ClusterReply) -> str:
-    """Returns the workloads that a cluster still has, with what holds each; empty if the planner names none."""
+    """Returns a text with the workloads still in a cluster, each with the reason; empty if the planner lists none."""
     named = [
         f"{one.namespace}/{one.name} ({one.state}{one.reason and ': '}{one.reason})"
         for one in cluster.left[:LEFT_NAMED]
@@ -192,7 +192,7 @@ async def listed(client: PlannerClient) -> tuple[ClusterReply, ...]:
 
 
 def held_back(reply: ListBrakesReply, cluster: str) -> str:
-    """Returns a text on what keeps a cluster from handing over; empty if nothing does."""
+    """Returns a text with the brakes, confirmations or the budget for which a handover waits; empty: none."""
     scopes = (FLEET_SCOPE, cluster_scope(cluster))
     texts = [f"{brake.scope} is frozen: {brake.reason}" for brake in reply.brakes if brake.scope in scopes]
     texts += [
@@ -206,7 +206,7 @@ def held_back(reply: ListBrakesReply, cluster: str) -> str:
 
 
 def lacking(reply: WorkloadReply, generation: int) -> str:
-    """Returns a text on what is missing until the workload is ready; empty if nothing is."""
+    """Returns a text for the user on what the workload still needs to be ready; empty if it is ready."""
     placement = reply.placement
     if placement.generation < generation:
         return "the planner's answer is still older than the request"

@@ -78,7 +78,7 @@ def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str)
 
 
 def _notes(record: DecisionRecorded) -> list[str]:
-    """Returns notes for people on how this command differs from the planner that decided."""
+    """Returns lines for the user: how this command's version and settings differ from those of the deciding planner."""
     notes = []
     if record.code_version != CODE_VERSION:
         notes.append(f"decided by version {record.code_version}, divided again by {CODE_VERSION}")

@@ -107,13 +107,13 @@ def simulation(document: dict[str, Any]) -> RenderableType:
 
 
 def _notes(answer: dict[str, Any]) -> list[str]:
-    """Returns the notes that apply would print beside the placement."""
+    """Returns the notes that `spillway apply` would print in addition to the placement."""
     unmodelled = answer["unmodelled"]
     return [*([f"not computed: {', '.join(unmodelled)}"] if unmodelled else []), *answer["warnings"]]
 
 
 def _places(replicas: dict[str, int], new: dict[str, int]) -> str:
-    """Returns the replicas by cluster as text. new: those of them on nodes that do not exist yet."""
+    """Returns the replicas by cluster as text. new: how many of them are for nodes that do not exist yet."""
     on_nodes = [(name, count - new.get(name, 0)) for name, count in sorted(replicas.items())]
     on_new = [(f"{name} on new nodes", count) for name, count in sorted(new.items())]
     return ", ".join(f"{where} {count}" for where, count in (*on_nodes, *on_new) if count) or "-"

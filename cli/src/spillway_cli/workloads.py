@@ -1,4 +1,4 @@
-"""Runs the commands that change workloads, or say what a change would do, and shows the answers."""
+"""Runs the commands that change workloads or show the effect of a change, and prints the answers."""
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class ShortWorkload(NamedTuple):
-    """The short form of a workload, as it was given."""
+    """The arguments of the short form of `apply`, as the user gave them."""
 
     name: str | None
     image: str
@@ -176,7 +176,7 @@ async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:
 
 
 async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output: Format, seconds: float) -> Code:
-    """Prints a placement, or after waiting the workload. Returns the exit code, which says whether all is placed."""
+    """Prints a placement, or after waiting the workload. Returns the exit code: OK if all replicas are placed."""
     if not seconds:
         show_answer(reply, output, lambda: console().print(tables.placement(reply)))
         return Code.IN_PART if reply.unplaced else Code.DONE

@@ -1,9 +1,9 @@
-"""Does a part of a kubelet that kwok lacks: containers wait for a missing ConfigMap or Secret and say so.
+"""Does a part of a kubelet that kwok lacks: containers wait for a missing ConfigMap or Secret and report that.
 
     python -m spillway_local.config_kubelet <kubeconfig>   for all nodes of a real member that kwok takes care of
 
-kwok starts each pod by a rule on the pod alone. With these stages it leaves pods that need such an object to this
-program.
+kwok's rules can read only the pod itself. With the changed stages it does not start pods that need a ConfigMap or
+Secret; this program starts them.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _NEEDS = (
     "(.spec.volumes[]? | (., .projected.sources[]?) | (.configMap, .secret)) "
     "| select(. != null and .optional != true)"
 )
-"""A jq expression for kwok that finds the same as `needed_by`."""
+"""A jq expression for kwok that finds the same objects as `needed_by`."""
 
 
 def leaving_to_us(stages: str) -> str:
@@ -50,7 +50,7 @@ def leaving_to_us(stages: str) -> str:
 
 
 async def look(api: ClusterApi, stamp: str) -> None:
-    """Starts each pod whose objects exist. The others say what they wait for. stamp: the time, as objects have it."""
+    """Starts each pod whose objects exist. Other pods get the reason in their status. stamp: the time, RFC 3339."""
     pods = await api.list(PODS, field_selector=BOUND_AND_PENDING)
     pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and any(needed_by(pod["spec"]))]
     ours = await _fake_nodes(api) if pods else frozenset()

@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 STORY_ENVIRONMENT = (("SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS", "8"),)
 
 RPC_OFFSET = 100
-"""The distance to the ports of `make up`, so that a demo takes none of them. A command uses those by default."""
+"""The offset from the ports of `make up`, which are the command's defaults, so that a demo does not take them."""
 
 STORY_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")
 
@@ -57,7 +57,7 @@ def story_options(folder: Path, members: Literal["sim", "kube"]) -> StackOptions
 
 
 def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folder: Path, say: Say) -> Sequence[str]:
-    """Tells the story and returns what was verified. Raises StoryFailed, MissingTool and similar errors."""
+    """Runs the story and returns the verified facts as texts. Raises StoryFailed, MissingTool and similar errors."""
     started = time.monotonic()
     if bus == "memory":
         say("BUS=memory: services, log and simulated members in this one process; no Java, Maven or Redis")
@@ -95,7 +95,7 @@ async def _tell_in_memory(say: Say) -> list[str]:
 
 
 async def in_process_story(platform: InProcess, say: Say) -> list[str]:
-    """Returns the checks of a story told to STORY_SERVICES, once each kind has an active instance."""
+    """Runs the story on STORY_SERVICES, once each kind has an active instance. Returns the checks."""
     while not all(kind().is_active for kind in (platform.planner, platform.hpa, platform.descheduler)):
         await asyncio.sleep(0.05)
     return await Story(platform.planner(), platform.hpa(), platform.descheduler(), platform, say).tell()

@@ -35,7 +35,7 @@ class NoDigest(Exception):
 
 
 def named_images(folder: Path) -> dict[str, str]:
-    """Returns the images with tags in all files of compose/, by variable.
+    """Returns the tagged images in all files of compose/, by the variable that each file uses for it.
 
     Raises ValueError if a variable has two images.
     """

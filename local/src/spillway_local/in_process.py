@@ -70,7 +70,7 @@ class InProcess:
     started_at: float = 0.0
 
     def wall_ms(self) -> int:
-        """Returns Unix time in milliseconds, in the loop's (virtual) time and as the members' objects have it."""
+        """Returns the Unix time in milliseconds by the loop's (virtual) clock, as the members' objects have it."""
         return round((SimSettings().start_unix_seconds + asyncio.get_running_loop().time() - self.started_at) * 1000)
 
     def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
@@ -82,7 +82,7 @@ class InProcess:
         return ClusterApi(SimTransport(member, account=account), joined.cluster, ClusterApiSettings())
 
     def asking(self, _name: str) -> CollectingOptions:
-        """Returns the connections that an hpa instance asks: none here, which its policies report."""
+        """Returns the connections that an hpa instance may read: none here. Its policies warn about that."""
         return CollectingOptions()
 
     def account(self, service: str, member: str) -> Account:

@@ -79,7 +79,7 @@ class BrokerSecurity:
         }
 
     def ensure(self) -> None:
-        """Creates certificates and passwords, and keeps those of a former run."""
+        """Creates certificates and passwords. Existing ones from a former run are kept."""
         certificate, key = self.authority.issue(BROKER)
         write_secret(self._store, key.read_text() + certificate.read_text())
         for user in self._all_users():

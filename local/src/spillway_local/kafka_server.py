@@ -149,9 +149,9 @@ class KafkaServer:
         return Program(self.name, tuple(self.command()), self.folder, ports=(self.port, self.port + 1))
 
     def is_ready(self) -> bool:
-        """Returns whether something listens; Kafka opens its client listener last.
+        """Returns whether something listens at the client port, which Kafka opens last.
 
-        The program's ports tell whose it is.
+        Supervision checks by the program's ports that it is this node and not another program.
         """
         return is_listening(self.port)
 

@@ -1,4 +1,4 @@
-"""Builds the one binary with a member cluster's programs, and puts kwok's stages beside it."""
+"""Builds the one binary with a member cluster's programs, and puts kwok's stages into the same folder."""
 
 import os
 import re
@@ -37,7 +37,7 @@ _KWOK_STAGES = (
 
 
 def kube_binary_path() -> Path:
-    """Returns the path of the binary for this checkout's Go module, built or not. Its stages are beside it."""
+    """Returns the path of the binary for this checkout's Go module, built or not. Its stages are in the same folder."""
     digest = files_digest(MODULE_FOLDER / name for name in _MODULE_FILES)
     return cache_folder() / "kube" / digest / _BINARY_NAME
 

@@ -1,4 +1,4 @@
-"""Tells the demo's chapter on lending: idle nodes become virtual nodes, run work there, and return to their owner."""
+"""Runs the demo's chapter on lending: idle nodes become virtual nodes of a pool, run its work, and return."""
 
 import asyncio
 import json

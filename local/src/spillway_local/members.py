@@ -43,10 +43,10 @@ _CONTROLLERS = (
 class MemberSpec:
     """One member cluster.
 
-    rbac: whether accounts may only do what RBAC gives them; otherwise every accepted caller may do everything.
-    accounts: whether a pod is refused if its service account does not exist, as API servers do by default.
-    kubelets_ask: whether a container waits for its ConfigMap or Secret; kwok alone starts all containers.
-    privileged: whether containers may be privileged, as in kubeadm's clusters; otherwise the API server refuses them.
+    rbac: True if accounts have only the rights from RBAC; False: every accepted caller may do everything.
+    accounts: True if a pod is refused when its service account does not exist, as API servers do by default.
+    kubelets_ask: True if a container waits for its ConfigMap or Secret; kwok alone starts all containers.
+    privileged: True if containers may be privileged, as in kubeadm's clusters; False: the API server refuses them.
     """
 
     name: str

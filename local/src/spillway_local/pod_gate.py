@@ -19,7 +19,7 @@ _WORDS: Final = re.compile(r'[Pp]ods? "([^"]+)" is (?:forbidden|invalid): (.*)')
 class DryRunResult:
     """The result of dry runs.
 
-    let_in: the admitted pods, as the API server would keep them.
+    let_in: the admitted pods, as the API server would store them.
     refused: the API server's reason for each other pod.
     """
 
@@ -42,7 +42,7 @@ class PodGate:
             self._kubectl({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, "create").check_returncode()
 
     def tried(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> DryRunResult:
-        """Tries pods at a level. pods: by any text, which names them in the answer.
+        """Tries pods at a level by dry runs. pods: each under any key; the result uses the same keys.
 
         Only labels and annotations are sent.
         """

@@ -115,7 +115,7 @@ class PortBook:
 
 
 def _asked_for(name: str) -> str:
-    """Returns the name under which a port was requested, alone or as the first of several."""
+    """Returns the name under which a port was requested: `name` for the entry `name`, and also for `name+1`."""
     return name.partition("+")[0]
 
 

@@ -56,7 +56,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Programs that start together, and the test that tells when the next stage may start."""
+    """Programs that start together, and a function that returns True when the next stage may start."""
 
     name: str
     programs: tuple[Program, ...]
@@ -65,7 +65,7 @@ class Stage:
     after: Callable[[], object] = lambda: None
     """Is called once when the stage is ready, to create topics, nodes and the like."""
     waits_for: Callable[[], Sequence[str]] = lambda: ()
-    """Returns what is not ready yet, for people who wait; if it is empty, the programs are named."""
+    """Returns the names of parts that are not ready, for a message; if it is empty, the programs are named instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def running_stages(stages: list[Stage], log_folder: Path) -> Iterator[list[Child
 
 
 def stop_children(children: list[ChildProcess], timeout_seconds: float = 15.0) -> None:
-    """Ends children in parallel: all are told before any is waited for."""
+    """Ends children in parallel: sends the signal to all of them first, then waits for each."""
     for child in children:
         child.process.terminate()
     for child in children:

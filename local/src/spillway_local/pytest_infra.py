@@ -98,7 +98,7 @@ def kube_members(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def pod_gate(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodGate]:
-    """Yields a real member without nodes; dry runs tell which pods it admits at each level of Pod Security."""
+    """Yields a real member without nodes. Tests find by dry runs which pods it admits at each level of Pod Security."""
     folder = tmp_path_factory.mktemp("podsecurity")
     name = _MEMBER_NAMES[0]
     ports = session_ports(folder, (name,))

@@ -39,9 +39,9 @@ KUBELET_PORT = 18250
 RPC_PORT_BY_SERVICE = {"planner": 7400, "hpa": 7410, "descheduler": 7420}
 """The port at which the command looks for the first instance of each service by default."""
 CARRIED_PREFIXES = "app.kubernetes.io/,sim/"
-"""Prefixes of annotations that lent pods keep.
+"""Prefixes of pod annotations that are copied to real pods on lent nodes.
 
-`sim/` tells a simulated member how long a pod starts, runs and stops.
+In `sim/` annotations a simulated member reads how long a pod starts, runs and stops.
 """
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 STANDBY_SERVICES = ("planner", "hpa", "descheduler")
@@ -70,9 +70,9 @@ class StackOptions:
     brokers: 1 or 3.
     environment: variables of every service.
     environment_of: variables of one service instance by its name, as `planner-1`.
-    outlives: whether the stack goes on when the process that started it ends.
+    outlives: True if the stack goes on when the process that started it ends.
     pod_programs: the programs that pods of simulated members may run, by name.
-    kubelets_ask: whether real members start no container whose ConfigMap or Secret is missing, as simulated ones do.
+    kubelets_ask: True if real members start no container without its ConfigMap or Secret, as simulated members do.
     rpc_offset: how far above the command's default ports the search for gRPC ports begins.
     """
 
@@ -104,7 +104,7 @@ class Addresses:
 
 
 class Stack:
-    """The platform of one run folder. Every method may be called again: what runs unchanged is left alone."""
+    """The platform of one run folder. Every method may be called again: unchanged programs are not restarted."""
 
     def __init__(self, options: StackOptions, say: Say) -> None:
         self.options = options
@@ -119,7 +119,8 @@ class Stack:
     def up(self) -> Addresses:
         """Installs what is missing, starts everything, and waits until each part is ready.
 
-        Raises OtherFleet if the log is not ours, and PortTaken if others took ports of ours at each of START_ATTEMPTS.
+        Raises OtherFleet if the log belongs to another fleet, and PortTaken if other programs took our ports at each of
+        START_ATTEMPTS.
         """
         self.credentials.mkdir(parents=True, exist_ok=True)
         self._install()
@@ -210,7 +211,7 @@ class Stack:
         return [entry.pid for entry in self.status() if entry.name in programs and entry.pid]
 
     def member_programs(self, name: str) -> tuple[str, ...]:
-        """Returns the programs that answer for a member. When they get SIGSTOP, the cluster is silent."""
+        """Returns the programs that answer requests to a member. After SIGSTOP to them the cluster is silent."""
         return (f"member-{name}",) if self.options.members == "sim" else (f"{name}-apiserver",)
 
     def silence(self, name: str) -> None:
@@ -266,7 +267,7 @@ class Stack:
     def _fleet_file(self) -> Path:
         """Returns the file with the fleet's id.
 
-        It lies beside the log, so that both are deleted or restored together.
+        It is in the folder of the log, so that both are deleted or restored together.
         """
         return self.folder / "kafka" / "fleet"
 
@@ -376,7 +377,7 @@ class Stack:
         return silent or [f"an active {service}" for service in STANDBY_SERVICES if not self._is_active(service)]
 
     def _is_active(self, service: str) -> bool:
-        """Returns whether an instance says that it has the turn to decide."""
+        """Returns whether an instance of the service reports in its metrics that it has the turn."""
         line = f"spillway_{service}_active 1.0"
         return any(line in self._answer(f"{service}-{number}", "metrics") for number in self._instances())
 

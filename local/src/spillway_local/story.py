@@ -1,4 +1,4 @@
-"""Tells the demo's story as it happens, and verifies it from the members' own APIs."""
+"""Runs the demo's story step by step, with a message for each, and verifies it from the members' own APIs."""
 
 import asyncio
 import json
@@ -32,16 +32,16 @@ PARTITIONS, LAG_OF_ONE, BROKER = 240, 10, "kafka"
 """The backlog: its partitions, the records in each (work for one replica), and the name of its broker."""
 
 CLOSED_FOR_MS = 2_000
-"""The time for which a silent cluster must take nothing before the story relies on it, in milliseconds.
+"""The milliseconds for which a silent cluster must be too old for replicas before the story relies on it.
 
-Planners hear of a cluster at different times, and a delayed heartbeat makes the known age smaller again.
+Planners read its records at different times, and a delayed heartbeat makes its age smaller again.
 """
 
 Say = Callable[[str], None]
 
 
 class StoryFailed(RuntimeError):
-    """An observation differs from what the story promises."""
+    """Raised if an observation differs from the story's expectation."""
 
 
 class StoryMembers(Protocol):

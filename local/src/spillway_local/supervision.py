@@ -35,7 +35,7 @@ STOP_WAIT_SECONDS = 25
 """Longer than a service needs to end by itself: stop_seconds, and five seconds more once it is cancelled."""
 
 TOLD_EVERY_SECONDS = 10.0
-"""The time between messages on what a stage waits for that is not ready."""
+"""The seconds between two messages about the parts that a stage still waits for."""
 
 _START_SECONDS = 1
 _DAEMON_READY_SECONDS = 15.0
@@ -53,7 +53,7 @@ _ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
 _ENDED = frozenset({"BACKOFF", "EXITED", _GIVEN_UP})
 _WAITS = "BACKOFF"
 _IN_THE_WAY = ".in-the-way"
-"""The suffix of the file in which a program's script says why it has not started its program."""
+"""The suffix of the file to which a program's script writes why it has not started its program."""
 _PROBE_SECONDS = 1.0
 _TAKEN_CODE = 97
 """The exit code of a program's script that gives up because of its port. No program of ours uses it."""
@@ -82,9 +82,9 @@ class ProgramStatus:
 class Supervision:
     """The programs of one run folder. Every method may be called from any process.
 
-    outlives: whether the programs go on when the process that started the daemon ends; otherwise they are stopped then,
-        however it ends.
-    say: is called with what a slow stage waits for.
+    outlives: True if the programs go on when the process that started the daemon ends. False: they are stopped then,
+        even if it was killed.
+    say: called with a text about the parts for which a slow stage waits.
     """
 
     folder: Path
@@ -95,7 +95,7 @@ class Supervision:
     """The daemons that this process started and that do not outlive it."""
 
     def start(self, stages: Sequence[Stage]) -> None:
-        """Starts the stages, each when the one before is ready. What already runs unchanged is left alone.
+        """Starts the stages, each when the previous one is ready. Programs that run unchanged are not restarted.
 
         Raises PortTaken if another program listens at a port of a stage's program, after stopping that program of ours.
         """
@@ -151,7 +151,7 @@ class Supervision:
             daemon.stop()
 
     def stop_unwatched(self) -> None:
-        """Tells the daemon to stop every program and to end, and does not wait for it."""
+        """Makes the daemon stop every program and end, without waiting for that."""
         if self.is_running():
             self._call("shutdown")
 
@@ -168,7 +168,7 @@ class Supervision:
             return False
 
     def ports(self) -> set[int]:
-        """Returns the ports at which programs of this folder listen, also those that a killed daemon left behind."""
+        """Returns the ports at which programs of this folder listen, also programs that a killed daemon left behind."""
         return {port for process in self._processes() for port in listening_ports(process.pid)}
 
     def log(self, name: str) -> Path:
@@ -247,7 +247,7 @@ class Supervision:
             self._call("addProcessGroup", name)
 
     def _stop_programs(self, names: Sequence[str]) -> None:
-        """Stops programs: all are told before any is waited for. One that is just restarting is told again."""
+        """Stops programs: all get the signal first, then it waits. A program that is just restarting gets it again."""
 
         def all_ended() -> bool:
             states = {status.name: status.state for status in self.status()}

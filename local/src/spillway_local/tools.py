@@ -19,7 +19,7 @@ _OUTPUT_TAIL_CHARACTERS = 4000
 
 
 class MissingTool(RuntimeError):
-    """This machine lacks a program. The message says how to get it and what works without it."""
+    """Raised if this machine lacks a program. The message explains how to get it, and what works without it."""
 
 
 class ToolFailed(RuntimeError):
@@ -35,7 +35,7 @@ def say(message: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Returns the folder of what is built or downloaded: outside the checkout, and shared by all checkouts."""
+    """Returns the folder for built and downloaded files. It is outside the checkout and shared by all checkouts."""
     chosen = os.environ.get("SPILLWAY_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "spillway"
 
@@ -73,7 +73,7 @@ def built_once(program: Path, build: Callable[[Path], None]) -> Path:
 
 
 def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Runs a tool to its end and returns its output. While it runs, a message says so from time to time."""
+    """Runs a tool to its end and returns its output. Meanwhile it logs from time to time that the tool still runs."""
     arguments = list(command)
     started = time.monotonic()
     with subprocess.Popen(
@@ -118,7 +118,7 @@ def ensure_program(program: str, debian_packages: tuple[str, ...], otherwise: st
 
 
 def wait_until(is_ready: Callable[[], bool], timeout_seconds: float, what: str) -> float:
-    """Asks until the answer is yes, and returns the seconds it took. Raises NotReady after the timeout."""
+    """Calls is_ready until it returns True. Returns the seconds that it took. Raises NotReady after the timeout."""
     started = time.monotonic()
     pause_seconds = 0.02
     while not is_ready():

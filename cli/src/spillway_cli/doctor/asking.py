@@ -1,4 +1,4 @@
-"""Asks an installation everything that the doctor checks, and has each answer judged."""
+"""Collects from an installation the facts that the doctor checks, and passes each to the module that judges it."""
 
 import asyncio
 import time
@@ -90,7 +90,7 @@ class Examination:
         return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))
 
     async def _log_and_store(self) -> tuple[list[Check], str, bool]:
-        """Returns the checks, the fleet of the log if it is known, and whether log or store is there at all."""
+        """Returns the checks, the fleet id of the log ("" if unknown), and whether the log or the store answers."""
         settings = kafka_settings(KafkaSettings, self.config)
         fleet_id = self.config.fleet
         try:
@@ -176,7 +176,7 @@ class Examination:
 
 
 async def _judged(name: str, answer: Awaitable[T], judge: Callable[[T], Awaitable[list[Check]]]) -> list[Check]:
-    """Returns the judged answer. If asking is forbidden or fails, the check says so."""
+    """Returns the checks made from an answer. If the call is forbidden or fails, returns a check with that."""
     try:
         return await judge(await answer)
     except RequestError as error:
@@ -194,7 +194,7 @@ def _at_once(judge: Callable[[T], list[Check]]) -> Callable[[T], Awaitable[list[
 
 
 async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
-    """Returns the explained scale policies, without those that were deleted meanwhile."""
+    """Returns the explanations of all scale policies. Policies that were deleted meanwhile are left out."""
     listed: list[PolicyReply] = []
     token = ""
     while len(listed) < POLICIES_MAX:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SHOWN_MAX = 20
-"""The most things of one kind to name. Of the others only the number is shown."""
+"""The most checks of one kind that are shown one by one. Of the others only the number is shown."""
 
 
 class CheckOutcome(StrEnum):
-    """The outcome of a check. skipped: it could not be done, and the hint says what it needs."""
+    """The outcome of a check. skipped: it could not be done; the hint names the missing setting."""
 
     ok = "ok"
     warning = "warning"

@@ -36,7 +36,7 @@ _HELD = {
 
 
 def cluster(found: api.ClusterReply) -> Check:
-    """Judges one cluster: when it was last heard, and what prevents following it."""
+    """Judges one cluster: the age of its last report, and the reason why it cannot be followed, if any."""
     name = f"cluster {found.cluster}"
     age = duration(found.age_ms)
     if found.state == "Duplicate":
@@ -71,7 +71,7 @@ def clusters(found: Sequence[api.ClusterReply]) -> list[Check]:
 
 
 def brakes(found: api.ListBrakesReply) -> list[Check]:
-    """Judges what is frozen, and what waits for an operator's confirmation."""
+    """Judges brakes that are set, and moves that wait for an operator's confirmation."""
     checks = [
         warning(
             f"brake {brake.scope}",
@@ -154,11 +154,11 @@ def _policy(found: ExplainPolicyReply) -> Iterable[Check]:
 
 
 def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str) -> list[Check]:
-    """Judges nodes that bear the taint of lending in clusters that declare no lending.
+    """Judges nodes that have the taint of lending in clusters that declare no lending.
 
-    ours: this fleet; empty: unknown.
+    ours: the id of this fleet; empty: unknown.
 
-    No pod of the cluster is scheduled on such a node, and no bridge looks after it.
+    The cluster schedules no pod on such a node, and no bridge takes the taint away.
     """
     lending = {one.cluster for one in declared}
     left = [visit for visit in visits if visit.cluster not in lending]
@@ -166,7 +166,7 @@ def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str
 
 
 def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterable[Check]:
-    """Judges one cluster. marked: each node with the fleet that its label names."""
+    """Judges one cluster. marked: (node, fleet id in its label) for each node with the taint."""
     others = sorted({fleet for _, fleet in marked if ours and fleet != ours})
     name = f"marks of lending in {cluster}"
     if left := [node for node, fleet in marked if fleet not in others]:
@@ -217,7 +217,7 @@ def _file(role: AccountRole) -> str:
 
 
 def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:
-    """Judges lending: declared lending that stands still, and recalls that take too long."""
+    """Judges lending: clusters whose declared lending does not work, and recalls that take too long."""
     checks = []
     for one in declared:
         name = f"lending {one.cluster}"

@@ -15,11 +15,11 @@ DISK_FREE_FRACTION_MIN, DISK_FREE_FRACTION_LOW = 0.05, 0.15
 STORE_FRACTION_MAX = 0.9
 _SAFE_COPIES = 3
 _LOSES = ("cleanup.policy", "max.message.bytes")
-"""Configs that must have our value. Otherwise the log loses records, or refuses records that must be written."""
+"""Topic configs that must have our value. Otherwise the log loses records, or refuses records of ours."""
 
 
 def log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Check]:
-    """Judges the log. fleet: the fleet that it must belong to; empty: any. settings: those of the topics command."""
+    """Judges the log. fleet: the fleet that it must belong to; empty: any. settings: as for the topics command."""
     missing = [topic.name for topic in TOPICS if topic.name not in found.topics]
     if missing:
         topics = failed("topics", f"missing: {named(missing)}", "`spillway topics` creates what is missing")
@@ -39,7 +39,7 @@ def _fleet(found: LogFound, fleet: str) -> Check:
 
 
 def _partitions(topics: Mapping[str, TopicFound]) -> Check:
-    """Judges the partitions: topics of one scope need the same number, 1 or that of most of its topics."""
+    """Judges the numbers of partitions: 1 for the scope `one`; in any other scope, the same for all topics."""
     wrong = []
     for scope in {topic.scope for topic in TOPICS}:
         counts = {topic.name: topics[topic.name].partitions for topic in TOPICS if topic.scope == scope}

@@ -1,4 +1,4 @@
-"""Visits clusters with the credentials of services: whether they are accepted, until when, and whether clocks agree."""
+"""Calls clusters with the services' credentials: are they accepted, until when, and does the clock agree with ours?"""
 
 import asyncio
 import base64
@@ -43,22 +43,22 @@ MARKED_MAX = 500
 BRIDGE_CAN_DO_WITHOUT = tuple(sorted({*BRIDGE_OWNER.dispensable(), *BRIDGE_POOL.dispensable()}, key=repr))
 """Rights without which the bridge works, but worse. It reports a missing one only in its log."""
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-"""Every accepted account may ask here for its rights. The API server keeps nothing of it."""
+"""The API for the rights of one's own account. Every accepted account may use it, and nothing is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
     """The result of one visit.
 
-    expires: when the credential ends, in Unix seconds; None: it does not say.
-    skew_seconds: how far the cluster's clock is before ours; None: the answer had no date.
+    expires: the end of the credential, in Unix seconds; None: unknown.
+    skew_seconds: how far the cluster's clock is ahead of ours; None: the answer had no date.
     bad: the fault of the credential. trouble: the fault of the call.
-    not_known: whether the cluster does not accept the credential.
+    not_known: True if the cluster does not accept the credential.
     denied: the resources that it may not list.
-    server_expires: when the API server's certificate ends, in Unix seconds.
-    marked: each node that bears the taint of lending, with its fleet.
+    server_expires: the end of the API server's certificate, in Unix seconds.
+    marked: (node, fleet id) for each node with the taint of lending.
     service: the service whose credential it is.
-    lacking: the rights of BRIDGE_CAN_DO_WITHOUT that a bridge's account lacks; None: the API server did not say.
+    lacking: the rights of BRIDGE_CAN_DO_WITHOUT that a bridge's account lacks; None: unknown.
     """
 
     cluster: str
@@ -82,15 +82,15 @@ def folder_of(entry: str) -> tuple[str, Path]:
 
 
 def is_needed(service: str, folder: Path, credential: str) -> bool:
-    """Returns whether a service needs a credential. A bridge has only those of clusters that lend and of pools."""
+    """Returns whether a service needs a credential. A bridge needs them only for clusters that lend and pools."""
     return service != BRIDGE_OWNER.service or (folder / f"{credential}.kubeconfig").exists()
 
 
 async def visit(folder: Path, cluster: str, credential: str, seconds: float, service: str = SNAPSHOT.service) -> Visit:
-    """Visits a cluster and changes nothing there. What is asked depends on the service.
+    """Calls a cluster and changes nothing there. The calls depend on the service.
 
-    With snapshot's credential one object of each kind is listed. With other credentials the version is asked for. With
-    the bridge's credential the bridge's rights are asked for as well.
+    With snapshot's credential it lists one object of each kind. With other credentials it reads the version. With the
+    bridge's credential it also asks for the bridge's rights.
     """
     try:
         endpoint = await asyncio.to_thread(load_endpoint, folder, credential)
@@ -125,7 +125,7 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
 
 
 async def _lacking(transport: HttpTransport) -> tuple[Right, ...] | None:
-    """Returns the dispensable rights that the bridge's account lacks; None if the API server does not say."""
+    """Returns the rights of BRIDGE_CAN_DO_WITHOUT that the bridge's account lacks; None if they are unknown."""
     has = await asyncio.gather(*(_has(transport, right) for right in BRIDGE_CAN_DO_WITHOUT))
     if None in has:
         return None
@@ -161,7 +161,7 @@ def _skew(date: str) -> float | None:
 
 
 def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
-    """Returns the nodes that bear the taint of lending, each with the fleet that its label names."""
+    """Returns (node, fleet id in its label) for each node with the taint of lending."""
     nodes = json.loads(body).get("items") or () if status == 200 else ()
     return tuple(
         (node["metadata"]["name"], node["metadata"]["labels"][FLEET])

@@ -28,7 +28,7 @@ def read_page(address: str, seconds: float) -> HealthPages:
 
 
 def read_ready(place: str, seconds: float) -> str:
-    """Returns "ready", or why the process at host:port is not ready, or that it is silent. Blocks meanwhile."""
+    """Returns "ready", the reason why the process at host:port is not ready, or a text if it is silent. Blocks."""
     try:
         not_ready = _not_ready(place, seconds)
     except _NO_PAGE as error:

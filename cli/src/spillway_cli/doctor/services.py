@@ -72,7 +72,7 @@ def nobody_answers(probed: Iterable[ProbeResult], pages: Iterable[HealthPages]) 
 
 
 def nothing_runs(endpoints: Sequence[str], started_by: str) -> Check:
-    """Returns the one check for an installation where no service, log or store answers. endpoints: the planners'."""
+    """Returns the only check if no service, log or store answers. endpoints: the addresses of the planners."""
     where = named(endpoints)
     if started_by:
         return failed("platform", f"nothing runs at {where}: {started_by}", "")

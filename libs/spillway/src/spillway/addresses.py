@@ -1,4 +1,4 @@
-"""The topic, the key and the partitioning name of each event. Each topic has one emitter, except the open ones."""
+"""The topic, the key and the partitioning name of each event. One service writes each topic, except the open ones."""
 
 import re
 from collections.abc import Callable
@@ -61,7 +61,7 @@ DAY_MS: Final = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic. scope: decides the number of partitions, and by whose name a record is partitioned.
+    """A topic. scope: decides the number of partitions, and which name chooses the partition of a record.
 
     retention_ms: 0 keeps the last record of each key (compacted).
     lag_ms: how long a record stays readable after a newer one of its key (min.compaction.lag).
@@ -191,7 +191,7 @@ class RecordAddress:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Removes a key of a compacted topic: nothing is known of it any more. It is no reason to delete an object."""
+    """Removes the record of a key from a compacted topic. A reader must not delete an object because of it."""
 
     address: RecordAddress
 
@@ -311,7 +311,7 @@ _PARTS: Final = {
 
 
 def is_key(topic: str, key: str) -> bool:
-    """Returns whether an event of the topic may have this key. Readers split keys into parts, tombstones' too."""
+    """Returns whether a record of the topic may have this key. Readers split keys, also of tombstones, into parts."""
     if topic == CAPACITY.name:
         return _BLOCK.fullmatch(key) is not None
     if topic == PENDING.name:

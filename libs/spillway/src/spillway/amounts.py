@@ -21,10 +21,10 @@ billion cores) or pieces. The sum over a cluster's nodes stays within 64 bits up
 
 
 def saturated(value: int) -> int:
-    """Returns the number of 64 bits that is nearest to a value.
+    """Returns the 64-bit integer that is nearest to a value.
 
-    Each product or sum of reported amounts goes through this before it is in a record or an answer. A number that large
-    is false, or a mistake of one member, and the nearest number shows that as well.
+    Call it for each product or sum of reported amounts before it is put into a record or an answer. Such a large number
+    is wrong anyway, and the nearest number shows that as well.
     """
     return min(max(value, INT64_MIN), INT64_MAX)
 

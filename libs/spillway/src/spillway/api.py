@@ -1,4 +1,4 @@
-"""The messages of the planner's gRPC API as values. proto/spillway/v1/planner.proto says what each call means.
+"""The messages of the planner's gRPC API as values. Each call is described in proto/spillway/v1/planner.proto.
 
 The module of a value is imported when the name is first used, because importing all of them would slow each command.
 """

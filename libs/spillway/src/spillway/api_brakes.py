@@ -30,7 +30,7 @@ class ListBrakesRequest:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """A brake. frozen: whether it is on. replicas: how many it holds back now. at_ms: wall time at which it was set."""
+    """A brake. frozen: True if it is on. replicas: how many it holds back now. at_ms: when it was set, Unix time."""
 
     scope: str
     frozen: bool
@@ -44,7 +44,7 @@ class Brake:
 class Confirmation:
     """A cause that waits for a confirmation, or has one.
 
-    replicas: the replicas that the cause would still move, out of fleet_replicas. by: the person who confirmed.
+    replicas: how many of fleet_replicas the cause would still move. by: the person who confirmed; empty: nobody yet.
     """
 
     scope: str

@@ -44,8 +44,8 @@ class DeleteRequest:
 class MigrateRequest:
     """Moves replicas of a workload to a cluster.
 
-    replicas: the number to move; 0 is all.
-    from_cluster: empty takes them from all other clusters, beginning with those in the last tier of the policy.
+    replicas: the number to move; 0: all.
+    from_cluster: the cluster to take them from; empty: all others, beginning with the last tier of the policy.
     """
 
     namespace: str
@@ -79,8 +79,8 @@ class DisownRequest:
 class BatchAnswer:
     """The answer to one item of a batch.
 
-    code: the name of a gRPC status. With OK there is a placement; otherwise error and reason are those of a
-    RequestError.
+    code: the name of a gRPC status. With OK there is a placement. Otherwise error and reason are the text and reason
+    of a RequestError.
     """
 
     code: str
@@ -115,10 +115,10 @@ class ListOrphansRequest:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object of this fleet that no placement lists. version: of the placement that last wrote it.
+    """An object of this fleet that no placement lists. version: the placement version that last wrote it.
 
-    kind: of a workload, or ConfigMap or Service. The counts and the version are not set for a ConfigMap, a Service, or
-    the other kinds of one name.
+    kind: a kind of workload, ConfigMap or Service. Counts and version are set only for one workload of each name, not
+    for the other kinds of that name, ConfigMaps and Services.
     """
 
     cluster: str
@@ -163,8 +163,8 @@ class RecoveredWorkload:
 class RecoverFleetReply:
     """The workloads of a former fleet.
 
-    remaining: workloads that were found and not declared in this call; the caller asks again for them.
-    notes: for people, the other objects that bear the label.
+    remaining: how many workloads were found but not declared in this call. The caller must call again for them.
+    notes: texts for the user about other objects with the fleet's label.
     """
 
     fleet_before: str

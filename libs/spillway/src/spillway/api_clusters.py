@@ -16,7 +16,7 @@ LEFT_LEAVING: Final = "Leaving"
 class WorkloadLeft:
     """A workload that is still in a cluster that must hand over all its replicas.
 
-    replicas: the replicas in this cluster. reason: for people; empty when nothing is known to hold the workload.
+    replicas: the replicas in this cluster. reason: a text for the user; empty if no reason to wait is known.
     state: Removing (its object is being removed and is still there), Held (by a brake, a confirmation, the budget or a
     person), Waiting (for room elsewhere, or for its turn), Leaving (until as many replicas are available elsewhere).
     """
@@ -34,12 +34,12 @@ class ClusterReply:
 
     state: Ready, Stale (too old for new placements), Unreachable (trouble says why), Unknown (no report yet) or
     Duplicate (trouble names the cluster that joined earlier with the same API server; nothing new is placed here).
-    trouble: for a Ready cluster, what our account has no right to read there and does without.
+    trouble: for a Ready cluster, the resources that our account must not read; the service works without them.
     trouble_code: a troubles.TroubleCode; 0 without trouble, for a Duplicate, and in answers of an older planner.
-    nodes: nodes that count here. nodes_virtual: those of them that are lent to this cluster.
+    nodes: the nodes that count here. nodes_virtual: how many of them are lent to this cluster.
     nodes_lent: its own nodes that are lent; they count in the pool cluster.
     nodes_ready: nodes neither cordoned nor tainted not-ready. allocatable, requested: sums over the nodes that count.
-    replicas: placed here. workloads: the number of placements that list the cluster. warnings: in answers to joins.
+    replicas: placed here. workloads: the number of placements with the cluster. warnings: only in answers to joins.
     left: the first ten workloads of a cluster that hands over all its replicas or is given up.
     """
 
@@ -80,8 +80,8 @@ class ClusterMovesReply:
     """The answer to a change of a cluster's phase.
 
     replicas: the replicas here that must go elsewhere. confirm: the scope that waits for Confirm first; empty for none.
-    frozen: for people, the brake that keeps the replicas here.
-    The cluster's `left` and its loans are what else holds the cluster.
+    frozen: a text for the user, about the brake that keeps the replicas here.
+    The cluster's `left` and its loans can also delay the change.
     """
 
     cluster: ClusterReply
@@ -93,7 +93,7 @@ class ClusterMovesReply:
 
 @dataclass(frozen=True, slots=True)
 class JoinClusterRequest:
-    """Joins a cluster. known_tier: refuse a tier that no cluster of the fleet has and no policy names."""
+    """Joins a cluster. known_tier: if True, a tier is refused that no cluster of the fleet has and no policy names."""
 
     name: str
     credential: str
@@ -140,8 +140,8 @@ class LeaveClusterRequest:
 class ListedNode:
     """One node of a cluster.
 
-    ready: tainted neither not-ready nor unreachable. loan: empty, lent or recalled. taints: as kubectl shows them.
-    stands_for: for a virtual node, cluster/node of the lent node, as its labels name it; otherwise empty.
+    ready: True without the taints not-ready and unreachable. loan: empty, lent or recalled. taints: in kubectl's form.
+    stands_for: for a virtual node, cluster/node of its lent node by its labels; otherwise empty.
     """
 
     name: str
@@ -156,7 +156,7 @@ class ListedNode:
 
 @dataclass(frozen=True, slots=True)
 class ListNodesReply:
-    """One page of nodes, sorted by name. age_ms: of the known capacity of the cluster; -1 when none was ever known."""
+    """One page of nodes, sorted by name. age_ms: the age of the cluster's known capacity; -1: no capacity is known."""
 
     nodes: tuple[ListedNode, ...]
     next_page_token: str

@@ -7,9 +7,9 @@ class RequestError(Exception):
     """A request was refused. Nothing was changed.
 
     code: the name of a gRPC status (INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, …).
-    text: for people; it names the field, the value and what was expected.
-    reason: for programs, a word of reasons.py; empty where the code alone says what to do. details: belong to the
-    reason.
+    text: a text for people, with the field, its value and the expected value.
+    reason: a constant of reasons.py, for programs; empty if the code is enough to decide what to do.
+    details: further values for the reason.
     """
 
     def __init__(self, code: str, text: str, reason: str = "", details: Mapping[str, str] | None = None) -> None:
@@ -25,7 +25,7 @@ class RequestError(Exception):
 
 
 def invalid(field: str, value: object, expected: str) -> RequestError:
-    """Returns an INVALID_ARGUMENT error in its one form. Values are cut at 120 characters."""
+    """Returns an INVALID_ARGUMENT error with the usual text. The value is cut to 120 characters."""
     shown = repr(value)
     return RequestError(
         "INVALID_ARGUMENT", f"{field}: {shown[:120]}{'…' if len(shown) > 120 else ''}: expected {expected}"

@@ -1,6 +1,6 @@
-"""The messages of the descheduler's gRPC API as values. proto/spillway/v1/lending.proto says what each call means.
+"""The messages of the descheduler's gRPC API as values. Each call is described in proto/spillway/v1/lending.proto.
 
-Times are whole milliseconds of Unix time. −1 stands for an unknown number.
+Times are whole milliseconds of Unix time. −1 means that a number is unknown.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from spillway.model import Generation
 
 @dataclass(frozen=True, slots=True)
 class DeclareLendingRequest:
-    """Declares how a cluster lends nodes. A number 0 is its default (docs/lending.md). plan_only: nothing is kept."""
+    """Declares how a cluster lends nodes. A 0 means the default (docs/lending.md). plan_only: nothing is stored."""
 
     cluster: str
     pool: str
@@ -54,10 +54,10 @@ class ResumeLendingRequest:
 class ClusterLending:
     """The lending of one cluster: its declaration, and what is lent now.
 
-    nodes: the nodes of the cluster, −1 when its capacity is not known. cores_lent_milli: shown by its open virtual
-    nodes.
+    nodes: the nodes of the cluster, −1 when its capacity is not known. cores_lent_milli: the milli-cores that its open
+    virtual nodes offer.
     nodes_checking: nodes marked for lending. Each is lent once pods that were bound to it before had time to start.
-    changed: this call changed the declaration. warnings: for people.
+    changed: True if this call changed the declaration. warnings: texts for the user.
     """
 
     cluster: str
@@ -101,7 +101,7 @@ class ListLentRequest:
 
 @dataclass(frozen=True, slots=True)
 class LentNode:
-    """A lent node, with the fields of NodeLent. pods: the number of its pods. wanted_by: as in its recall."""
+    """A lent node, with the fields of NodeLent. pods: how many pods run there. wanted_by: as in its NodeRecalled."""
 
     cluster: str
     node: str
@@ -168,9 +168,9 @@ class IdleReportRequest:
 class IdleNode:
     """A node that was idle, the probable reason, and a suggestion.
 
-    kind: Forgotten, LeftOver (of a release), Buffer. observed_ms: for how long the node was observed.
-    used_max_milli: the most cores used at a time, −1 when only requests are known.
-    last_pod_ms: when its last own pod left; 0 when not known.
+    kind: Forgotten, LeftOver (of a release), Buffer. observed_ms: how long the node was observed, in milliseconds.
+    used_max_milli: the highest use at a time in milli-cores; −1: only requests are known.
+    last_pod_ms: the time at which its last own pod left; 0: unknown.
     """
 
     cluster: str
@@ -192,9 +192,9 @@ class IdleNode:
 class IdleReportReply:
     """One page of idle nodes, and sums over all nodes of the request, not of this page alone.
 
-    from_ms, until_ms: the part of the requested time for which anything is known.
-    cores_lent_milli: the average over that time. core_seconds_lent: the sum over that time.
-    cores_milli: of all nodes. cores_idle_milli: the idle part, for each node the average while it was observed.
+    from_ms, until_ms: the part of the requested time for which there is data.
+    cores_lent_milli: the average number of lent milli-cores in that time. core_seconds_lent: the sum over that time.
+    cores_milli: the milli-cores of all nodes. cores_idle_milli: the idle ones, on average while each was observed.
     requests_only: the number of nodes whose usage is unknown.
     """
 

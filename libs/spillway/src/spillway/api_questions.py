@@ -10,9 +10,9 @@ class ExplainRequest:
     """Asks about a declared workload by name, or about manifests as in ApplyRequest.
 
     With a name, a manifest is another policy for that workload.
-    replicas: asked about instead of the declared number; −1 means the declared number.
-    decision: "epoch.sequence" of a past decision; empty asks about the present state.
-    cluster, node: asks why one replica goes to this node, or does not.
+    replicas: the number to explain; −1: the declared number.
+    decision: "epoch.sequence" of a past decision; empty: the present state.
+    cluster, node: if set, explain why one replica goes to this node, or does not.
     """
 
     namespace: str = ""
@@ -30,7 +30,7 @@ class NodeReason:
 
     filter: the kube-scheduler's plugin; empty for other reasons, and for nodes whose room something else takes.
     resource: the resource that binds; empty for another reason.
-    lacks, lacks_most: how much of it is missing for one more replica, the least and the most among these nodes; or 0.
+    lacks, lacks_most: how much of it is missing for one more replica: the least and the most of these nodes; or 0.
     """
 
     nodes: int
@@ -46,7 +46,7 @@ class NodeReason:
 class ExplainedCluster:
     """One cluster in an explanation.
 
-    bound: Enough, Maximum, Room, Binds, Held, Refused, Phase, Age, Leaving, Frozen, Orphan or Policy. why: for people.
+    bound: Enough, Maximum, Room, Binds, Held, Refused, Phase, Age, Leaving, Frozen, Orphan or Policy. why: its text.
     reserved: the first few workloads with replicas that are reserved there and not bound yet, the most replicas first.
     """
 
@@ -68,7 +68,7 @@ class ExplainedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedChange:
-    """A change that alters the answer, while no smaller change of its kind does. It was planned.
+    """The smallest change of its kind that alters the answer. The planner found it by planning with the change.
 
     kind: Request, Toleration, Nodes, NodeGroup or Maximum. before, after: the amounts.
     subject: the resource, the taint, the node that is copied, or the node group.
@@ -139,8 +139,8 @@ class ExportedEvent:
 class HeldBack:
     """A hold: a cluster gets no more replicas of a shape, or of one workload when namespace and name are set.
 
-    left_ms: how long the hold still lasts. seconds: how long it lasts in all; the next hold is twice as long. why: the
-    cluster's reason for not taking the replicas, for people; empty when the cluster gave none.
+    left_ms: the rest of the hold. seconds: its whole length; the next hold is twice as long. why: the cluster's reason
+    for not taking the replicas, a text for people; empty: the cluster gave no reason.
     """
 
     cluster: str

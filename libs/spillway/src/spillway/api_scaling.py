@@ -1,6 +1,6 @@
-"""The messages of hpa's gRPC API as values. proto/spillway/v1/scaling.proto says what each call means.
+"""The messages of hpa's gRPC API as values. Each call is described in proto/spillway/v1/scaling.proto.
 
-Times are whole milliseconds of Unix time, ages milliseconds, amounts milli-units. -1 stands for an unknown number.
+Times are whole milliseconds of Unix time, ages are milliseconds, amounts are milli-units. -1 means unknown.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from spillway.model import Generation
 
 @dataclass(frozen=True, slots=True)
 class DeclarePolicyRequest:
-    """Declares a scale policy. manifest: one object as JSON or YAML. plan_only: nothing is kept."""
+    """Declares a scale policy. manifest: one object as JSON or YAML. plan_only: nothing is stored."""
 
     manifest: str
     plan_only: bool = False
@@ -61,8 +61,8 @@ class ExplainPolicyRequest:
 class PolicyReply:
     """A scale policy of the workload `name`.
 
-    replicas: declared now. replicas_desired: of the last decision. changed: by this call. stale: from a standby.
-    targets: for people, the metrics against their targets, in one line.
+    replicas: the declared size. replicas_desired: the size of the last decision. changed: True if this call changed it.
+    stale: True if a standby answers. targets: a line for the user, with all metrics and their targets.
     """
 
     namespace: str
@@ -93,8 +93,8 @@ class ListPoliciesReply:
 class ExplainedMetric:
     """The value of a metric, and the replicas that it asked for.
 
-    age_ms: of the oldest sample in it, at the instant of the decision. target, value: as people write them.
-    active: for a trigger, whether there is work. detail: true lag, failures in a row.
+    age_ms: the age of its oldest sample at the instant of the decision. target, value: texts with units.
+    active: for a trigger, True if there is work. detail: the true lag, or the failures in a row.
     """
 
     metric: str
@@ -112,7 +112,7 @@ class ExplainedMetric:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRule:
-    """A rule that changed the number: pods, window, rate, bounds, calendar, activation, cooldown, fallback."""
+    """A rule that changed the number: pods, window, rate, bounds, calendar, activation, cooldown or fallback."""
 
     rule: str
     before: int
@@ -134,7 +134,7 @@ class ScaleCondition:
 class PodsInCluster:
     """The pods of a workload in one cluster.
 
-    sampled: pods with a sample that counts. lost: the cluster is lost, and these are the numbers seen last.
+    sampled: the number of pods with a usable sample. lost: True if the cluster is lost; the numbers are the last known.
     """
 
     cluster: str
@@ -153,7 +153,7 @@ class ExplainPolicyReply:
     asked: the largest number that a metric asked for. asked_by: that metric. rules: the rules that changed it
     afterwards.
     decided_ms: the instant of the last decision, 0 for none.
-    due_ms: the instant at which time alone may change it, 0 for none.
+    due_ms: the instant at which it may change without a new record; 0 for none.
     """
 
     policy: PolicyReply
@@ -180,7 +180,7 @@ class ReportRequest:
 class ReportAnswer:
     """The answer to one reported value.
 
-    code: OK, or the name of a gRPC status. text: names the field, the value and what was expected.
+    code: OK, or the name of a gRPC status. text: names the field, its value and the expected value.
     """
 
     code: str

@@ -52,9 +52,9 @@ class PlacedPart:
 class PlacementReply:
     """The placement of a workload.
 
-    inputs: per cluster, how many replicas it could take and the limit that bound it. Empty when no division was made,
-    and when the answer repeats an earlier one.
-    warnings: parts of the request without effect, and clusters whose admission of its pods is not known.
+    inputs: for each cluster, how many replicas it could take and the limit for that. Empty if no division was made, or
+    if the answer repeats an earlier one.
+    warnings: fields of the request without effect, and clusters that may refuse its pods because they did not answer.
     scaled_by: kind/name of the scale policy that sets the replicas; empty when the user who declares the workload does.
     """
 
@@ -79,7 +79,7 @@ class PlacementReply:
 class ClusterStatus:
     """The status of a workload in one cluster.
 
-    current: whether this belongs to the placement's own version for the cluster, not to an earlier one.
+    current: True if the status is about the placement's present version for the cluster, not an earlier one.
     missing: for the state DependencyMissing, the objects that the cluster lacks. details: as in WorkloadObserved.
     """
 
@@ -100,7 +100,7 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReply:
-    """A workload. history: newest first. gone: it is no longer declared, and only its name and its history are set."""
+    """A workload. history: newest first. gone: True if it is no longer declared; then only name and history are set."""
 
     placement: PlacementReply
     kind: str

@@ -18,11 +18,11 @@ Traces = Mapping[int, Headers]
 
 
 class BusUnavailable(Exception):
-    """The log cannot be reached within the deadline. Nothing was acknowledged, but records may have been written."""
+    """Raised if the log does not answer within the deadline. Records may have been written without acknowledgement."""
 
 
 class OutcomeUnknown(Exception):
-    """A write failed, and nobody knows whether it is in the log. The writer must step down and rebuild its state."""
+    """Raised if a write failed but may be in the log. The writer must step down and read its state from the log."""
 
 
 class TooManyDeadLetters(Exception):
@@ -38,9 +38,9 @@ class OtherFleet(Exception):
 
 
 class OffsetsWentBack(OtherFleet):
-    """Records have epochs above the offset of every turn in the log: topics were created again, or lost their ends.
+    """Raised if records have epochs above the offset of every turn: topics were created again, or lost their ends.
 
-    An epoch is an offset. New records would sort below the existing ones, and every reader would drop them.
+    An epoch is an offset. New records would have lower epochs than existing ones, and all readers would drop them.
     """
 
 
@@ -80,7 +80,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """Records in the order of their partitions, and the feed's positions after them. They may move without records."""
+    """Records, in order per partition, and the read offsets after them. Offsets may advance without any record."""
 
     records: tuple[Record, ...]
     positions: Offsets
@@ -109,13 +109,13 @@ class Feed(Protocol):
 
 
 def reached(positions: Offsets, ends: Offsets) -> bool:
-    """Returns whether a feed at these positions has read every record before these ends."""
+    """Returns whether a feed with these read offsets has read all records before these ends."""
     return all(positions.get(place, 0) >= end for place, end in ends.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions of the cluster scope whose turn this instance has, out of partition_count."""
+    """The partitions for which this instance has the turns of all clusters, and the number of partitions."""
 
     partitions: frozenset[int]
     partition_count: int
@@ -138,7 +138,7 @@ class Writer(Protocol):
         ...
 
     async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
-        """Writes all events in one transaction. OutcomeUnknown after any error or time-out: then the writer is over."""
+        """Writes all events in one transaction. Raises OutcomeUnknown for any error: do not use the writer after it."""
         ...
 
 
@@ -161,7 +161,7 @@ class Bus(Protocol):
         ...
 
     async def fleet_changed(self) -> str:
-        """Returns, with the reason, when the log belongs to another fleet or to none."""
+        """Waits until the log belongs to another fleet or to none, and returns the reason."""
         ...
 
     async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:

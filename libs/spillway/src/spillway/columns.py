@@ -63,7 +63,7 @@ def columns_of(rows: Sequence[NodeRow]) -> NodeColumns:
 
 
 def rows_of(columns: NodeColumns) -> list[NodeRow]:
-    """Returns the rows of which columns_of made these columns, without amounts of zero."""
+    """Returns the rows from which columns_of made these columns. Amounts of zero are left out."""
     ports: dict[int, list[HostPort]] = {}
     for row, port in columns.ports:
         ports.setdefault(row, []).append(port)

@@ -45,7 +45,7 @@ REASON_CHARACTERS_MAX: Final = 1000
 """The most characters of the reason in a dead letter. The reason may quote the record and must fit into one."""
 
 KINDS_PASSED_OVER_MAX: Final = 50
-"""The most unknown kinds of events that one reader skips without a dead letter after the first of each."""
+"""The most unknown event types of which one reader writes only the first record as a dead letter."""
 _KIND: Final = re.compile(re.escape(TYPE_PREFIX) + r"[A-Za-z]{1,100}")
 
 UNREAD_HEADER: Final = "spillway-unread"
@@ -73,11 +73,11 @@ class StoredRecord:
 
 
 class UnwritableEvent(ValueError):
-    """No record can hold this event: a number is too large, or it has more bytes or entries than a record takes."""
+    """Raised if an event does not fit into a record: a number is too large, or it has too many bytes or entries."""
 
 
 class EventTooLarge(UnwritableEvent):
-    """The event has more bytes than a record takes. field: its largest field. field_bytes: the size of that field."""
+    """Raised if an event is larger than a record may be. field: its largest field. field_bytes: that field's bytes."""
 
     def __init__(self, event: Event, size: int, size_max: int) -> None:
         self.field, self.field_bytes = largest_field(event)
@@ -89,7 +89,7 @@ class EventTooLarge(UnwritableEvent):
 
 
 class _UnreadRecord(UnreadableMessage):
-    """A record could not be read. kind: a word for the reason, one of few."""
+    """Raised if a record cannot be read. kind: the kind of the reason, one of a few constants."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -147,7 +147,7 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
     """Yields the records with the headers of their traces.
 
     A span lasts while they are written, if one belongs to a trace.
-    traces None: all belong to the current trace. source: of the bus.
+    traces None: all belong to the current trace. source: the ce_source of the bus.
     """
     if not tracing.is_on():
         yield records
@@ -163,12 +163,12 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
 
 
 class LetterReading:
-    """Reads the records of one feed, and makes dead letters of those that cannot be read.
+    """Reads the records of one feed, and makes dead letters of unreadable ones.
 
-    On topics that only our services write, too many a minute raise TooManyDeadLetters: then our code is wrong. On
-    topics that anyone may write none does (letters_by_writer.py). Letters wait in `pending` until they are published.
-    Too many waiting letters also raise TooManyDeadLetters. Of each kind of event that only a newer version knows, the
-    first record is a letter, and the others are skipped.
+    On topics that only our services write, too many letters a minute raise TooManyDeadLetters, because our code must be
+    wrong. On topics that anyone may write they do not (letters_by_writer.py). Letters wait in `pending` until they are
+    published; too many of them also raise it. An event type that only a newer version knows gives one letter, for its
+    first record. Later records of that type are skipped.
     """
 
     def __init__(self, fleet: str, reader: str, per_minute_max: int, by_writer: LetterBounds = DEFAULT_BOUNDS) -> None:
@@ -217,7 +217,7 @@ class LetterReading:
         )
 
     def _is_passed_over(self, kind: str) -> bool:
-        """Returns whether this unknown kind was met before."""
+        """Returns whether a record of this unknown type was read before."""
         if kind in self._kinds_passed_over:
             return True
         if len(self._kinds_passed_over) < KINDS_PASSED_OVER_MAX and _KIND.fullmatch(kind):
@@ -293,9 +293,9 @@ def shape_fields(event: Any) -> tuple[str, ...]:
 
 
 def _require_own_key(topic: str, key: str, event: Event) -> None:
-    """Raises UnreadableMessage for an event under a key that is not its own.
+    """Raises UnreadableMessage if the record's key is not the key of its event.
 
-    A reader would store it where nobody looks for it.
+    A reader would store the event under that key, where nobody looks for it.
     """
     try:
         address = address_of(event)

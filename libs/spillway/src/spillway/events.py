@@ -83,14 +83,14 @@ class ClusterJoined:
     """A cluster belongs to the fleet.
 
     credential: the name of a file in the services' folder; never its content.
-    phase: Active takes replicas. Cordoned takes no new ones. Draining hands over the replicas that it has. Leaving does
-    so too, and leaves the fleet when none is left. Lost will not return: the replicas listed there are given up.
+    phase: Active takes replicas. Cordoned takes no new ones. Draining hands over its replicas to others. Leaving does
+    so too, and leaves the fleet when no replica is left. Lost will not return: its replicas are given up.
     ordinal: higher than the ordinal of each cluster in the fleet at the join; 0 for clusters that joined in old
     versions.
-    joined_at: below each version that is placed there after the join, above each earlier one. Another join of a cluster
-    that is in the fleet does not change it.
-    api_server: as the cluster reported it (CapacityReported) when no other cluster of the fleet had it; empty until
-    then. When two clusters report the same one later, the cluster that has it in this field is believed.
+    joined_at: lower than all placement versions after the join, and higher than all earlier ones. Another join of a
+    cluster that is in the fleet does not change it.
+    api_server: the id that the cluster reported (CapacityReported) when no other cluster of the fleet had it; empty
+    until then. If two clusters report the same id later, it belongs to the cluster that has it in this field.
     """
 
     cluster: str
@@ -120,7 +120,7 @@ class CapacityReported:
 
     index, count: this block is number `index` of `count` blocks. A new epoch takes effect when all its blocks are
     there.
-    sequence: the last change that this block contains.
+    sequence: the number of the last change that this block contains.
     as_of_offset: the offset in the cluster's partition of capacity-changes at which a reader continues.
     columns: the nodes as wire.pack_columns makes them, compressed.
     facts, namespaces, api_server: in block 0 only. facts: of our workloads. namespaces: those with labels or quotas.
@@ -145,11 +145,11 @@ class CapacityChanged:
 
     sequence: one more than the last sequence of this (cluster, epoch, block).
     age_ms: the age of the cluster's watermark when this was sent; −1 before the first answered probe.
-    trouble: why the cluster cannot be followed now; empty when it can.
+    trouble: the reason why the cluster cannot be followed now; empty: there is none.
     trouble_code: the troubles.TroubleCode of that trouble, or the number of a newer version; 0 without trouble. Records
     of older versions have 0 and the text: read both by troubles.code_of_record.
-    unread: the resources that our account may not read; then the cluster's volumes are unknown. Empty when there are
-    none.
+    unread: the resources that our account may not read; then the cluster's volumes are unknown. Empty: it may read
+    all.
     """
 
     cluster: str
@@ -172,8 +172,8 @@ class CapacityChanged:
 class PodsUnschedulable:
     """The member's scheduler could not place pods of one group, which is their controller.
 
-    reason: what the scheduler said.
-    shape: the demands of one of these pods; of most of them where they differ; None when it cannot be read.
+    reason: the text of the scheduler.
+    shape: the demands of one of these pods. If they differ, of most of them. None: it cannot be read.
     """
 
     cluster: str
@@ -251,11 +251,11 @@ class DependencyDeclared:
 class PlacementWaits:
     """The reasons why a placement waits, for programs.
 
-    room: whether replicas wait for more than brakes, confirmations and the rollout.
-    rollout: for people, the reason why the rollout waits; empty when it does not wait.
-    rollout_cluster: the cluster that must be available before the rollout goes on; empty when there is none.
-    rollout_frozen: whether `rollout` names the brake that holds the rollout.
-    digest: of all these reasons, without the figures that change with every node.
+    room: True if replicas wait for anything besides brakes, confirmations and the rollout.
+    rollout: a text for people, why the rollout waits; empty if it does not wait.
+    rollout_cluster: the cluster that must be available before the rollout goes on; empty if there is none.
+    rollout_frozen: True if a brake holds the rollout; `rollout` names it.
+    digest: a digest of all these reasons, without the numbers that change with every node.
     """
 
     room: bool = False
@@ -270,7 +270,7 @@ class PlacementDecided:
     """The replicas of a workload by cluster. Every cluster that holds or may still hold the object is listed.
 
     workload_generation: the declaration that a propagator must have before it acts.
-    unplaced: the number of replicas that wait. waiting_for: for people, the reasons why they wait.
+    unplaced: the number of replicas that wait. waiting_for: a text for people, why they wait.
     waits: the same reasons as codes, and the reason why the rollout waits. None when nothing waits, or when an older
     version wrote all of it into waiting_for.
     missing_template: digest of the pod template whose replicas reserved room for a minute in a cluster without an
@@ -324,7 +324,7 @@ class BrakeReleased:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationAsked:
-    """A cause would move more of the fleet than its bound, and waits until somebody confirms.
+    """A cause would move more replicas than its bound, and waits until a person confirms it.
 
     scope: <cause>/<cluster>. cause: Failover, Drain or Return. replicas: the number to move, out of fleet_replicas.
     """
@@ -370,9 +370,9 @@ FOUND_REFUSED: Final = "Refused"
 class WorkloadFound:
     """A cluster answers AdoptionAsked. For a fleet there is one event per object, then one without a name.
 
-    asked: the generation of the question. version: of the placement that the object's annotation names.
+    asked: the generation of the question. version: the placement version in the object's annotation.
     manifest: the object as JSON, without the fields that the server fills in.
-    dependencies: the same of the dependencies that bear the fleet's label.
+    dependencies: the dependencies with the fleet's label, in the same form.
     objects: the number of objects found; only in the event without a name.
     """
 
@@ -395,9 +395,9 @@ class WorkloadObserved:
     """The state of a workload's object in one cluster.
 
     version: the placement version on the object, or the version that was tried when the state is not Present.
-    kind: of the object; empty where only ConfigMaps and Services of an orphan are left.
-    beside: our other objects there that no placement lists: other kinds with the name; of an orphan, also its
-    ConfigMaps and Services.
+    kind: the kind of the object; empty if only ConfigMaps and Services of an orphan are left.
+    beside: our other objects there that no placement lists: objects of other kinds with this name, and for an orphan
+    also its ConfigMaps and Services.
     missing: for DependencyMissing, the objects that the template names and the cluster lacks.
     found_version: the placement version on our object when the state is not Present; None when there is no object, and
     in records of older versions.
@@ -427,7 +427,7 @@ class WorkloadObserved:
 
 @dataclass(frozen=True, slots=True)
 class ShapeAsked:
-    """The owners of these clusters are asked what a pod of this template becomes there, before anything is declared.
+    """The planner asks these clusters to try a pod of this template by a dry run, before anything is declared.
 
     template: pod_shape.template_digest. pod: the pod template as JSON. namespace, name: of the workload that it is for.
     ShapeAdmitted answers. Clusters that the workload's placement lists are asked without this event.
@@ -454,9 +454,9 @@ too many questions wait."""
 class ShapeAdmitted:
     """The answer of a cluster's API to a dry run with a pod of this template. Nothing was created.
 
-    state: Admitted, Refused, Forbidden or Unasked. message: the same for people.
-    shape: for Admitted, what the pod asks for with defaults, overhead and injected containers; None: as the template
-    says.
+    state: Admitted, Refused, Forbidden or Unasked. message: the reason as a text for people.
+    shape: for Admitted, the demands of the pod with defaults, overhead and injected containers; None: the same as in
+    the template.
     missing: the objects that the template names and the cluster lacks, as far as the account may know. Dependencies
     that go there with the workload may be among them.
     """
@@ -476,8 +476,8 @@ class ShapeAdmitted:
 class DeadLettered:
     """A reader could not read a record. This has the record's bytes, its position and the reason.
 
-    writer, left_out: for topics that anyone may write. writer: its writer, as far as the record says.
-    left_out: the number of further records of that writer, refused for the same kind of reason, since its last letter.
+    writer, left_out: only for topics that anyone may write. writer: the record's writer, as far as it is known.
+    left_out: how many further records of that writer were refused for the same kind of reason since its last letter.
     """
 
     topic: str

@@ -34,9 +34,9 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class StatusDetails:
-    """The message of a status as fields for programs. spillway.status_details makes the text of it.
+    """The message of a status as fields for programs. spillway.status_details makes the text from them.
 
-    hold: why work on the object is held back; empty without a hold.
+    hold: the reason why work on the object waits; empty without a hold.
     changed_field: the first field of its spec that somebody changed in the cluster.
     job: set for a Job that is over or suspended.
     """

@@ -36,8 +36,8 @@ class LendingDeclared:
     """The rules by which this cluster lends its nodes, and its pool cluster. Without this event no node is lent.
 
     generation: its sequence rises with every change.
-    recalls_per_minute: the bound on recalls that nobody asked for by name; 0 is no bound.
-    paused: nothing new is lent. withdrawing: all lent nodes come back, then a tombstone follows.
+    recalls_per_minute: the limit of recalls that nobody asked for by name; 0: no limit.
+    paused: True if nothing new is lent. withdrawing: True if all lent nodes come back; then a tombstone follows.
     """
 
     cluster: str
@@ -59,7 +59,7 @@ class LentPod:
     """A pool pod on a lent node that has not ended, with the cost of its loss.
 
     group: kind/namespace/name of its controller.
-    requests: what its real pod holds of the node, after its owner's admission; empty before there is a real pod.
+    requests: the resources of its real pod on the node, after the owner's admission; empty: there is no real pod yet.
     priority, deletion_cost: as in Kubernetes. started_ms: the start of its first container, 0 before.
     budgets: its disruption budgets by namespace/name, each with the number of pods that it allows to go.
     """
@@ -125,10 +125,10 @@ class NodeLent:
 class NodeReturned:
     """The loan is over: the node belongs to its owner again, or is gone. The time of a step that nobody saw is 0.
 
-    closed_ms: the virtual node took no more pods. emptied_ms: no pod was left on either side.
-    deleted_ms: the virtual node was deleted. lost_core_seconds: run time × cores of the pods that were evicted.
-    forced: the number of evicted pods that outlived their grace.
-    left_in: as in NodeLent. returned_ms is 0 when an event says nothing but left_in.
+    closed_ms: when the virtual node took no more pods. emptied_ms: when no pod was left in owner and pool.
+    deleted_ms: when the virtual node was deleted. lost_core_seconds: run time × cores of the pods that were evicted.
+    forced: the number of evicted pods that did not end within their grace and were killed.
+    left_in: as in NodeLent. returned_ms is 0 if the event only changes left_in.
     """
 
     cluster: str
@@ -154,13 +154,13 @@ class NodeReturned:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecalled:
-    """A lent node must go back. This stands until RecallSettled, and affects no other loan than its own.
+    """A lent node must go back. The recall lasts until RecallSettled, and belongs to this loan only.
 
     cause: Need or Asked. wanted_by: the workloads that need the node, cluster/namespace/name.
-    wanted_replicas: the number of replicas for each of them; empty where that is not known.
-    grace_seconds: for its pods. held_back_ms: how long the cluster's budget delayed the recall.
-    lost_by_group: by controller, as in LentPod, the core-seconds that its pods lose: their run time and the cost of a
-    new start.
+    wanted_replicas: the number of replicas for each of them; empty: unknown.
+    grace_seconds: the time that its pods get to end. held_back_ms: how long the cluster's budget delayed the recall.
+    lost_by_group: the core-seconds that its pods lose, by controller (`group` of LentPod): their run time and the cost
+    of a new start.
     """
 
     cluster: str

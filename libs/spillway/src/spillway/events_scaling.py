@@ -1,4 +1,4 @@
-"""Events of scaling: what is known of pods, metrics and queues, what people ask for, and what was decided.
+"""Events of scaling: observations of pods, metrics and queues, declared scale policies, and decided sizes.
 
 Amounts are milli-units (kubernetes/quantities.py). Times are whole milliseconds of Unix time, 0 where an object has no
 such time.
@@ -69,10 +69,10 @@ class ObservedPod:
 class PodsObserved:
     """All pods of a workload in one cluster. It is emitted only for workloads that have a scale policy.
 
-    observed_ms: the time for which this holds.
-    trouble: why there are no samples (no metrics API, forbidden, no answer); empty when there are samples.
-    left_out: the number of pods beyond what a record takes that neither ended nor are being deleted. The pods of a
-    cluster that falls silent stay, and their samples become too old.
+    observed_ms: the time at which these pods were observed.
+    trouble: why there are no samples (no metrics API, forbidden, no answer); empty: there are samples.
+    left_out: the number of pods that did not fit into the record, without ended ones and ones being deleted. If a
+    cluster becomes silent, its last pods stay, and their samples become too old.
     """
 
     namespace: str
@@ -91,11 +91,11 @@ class PodsObserved:
 class LoadObserved:
     """A metric's value at an instant. Anyone may publish it.
 
-    A value that is known, or older than the known one, is dropped.
+    A value that was applied already, or is older than the known one, is dropped.
     metric: its name in the policy; for a trigger of a ScaledObject, the trigger's metric name.
     object: <kind>/<name> of an object's metric. series: identifies one of several series of an external metric.
-    cluster, pod: of a metric of pods. source: for people, who measured it.
-    trouble: why there is no value; then value_milli means nothing.
+    cluster, pod: set for a metric of pods. source: a text for people, who measured it.
+    trouble: why there is no value; then value_milli has no meaning.
     """
 
     namespace: str
@@ -129,9 +129,9 @@ class PartitionBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacklogObserved:
-    """The records that wait for a consumer group at an instant, in all partitions at once. Anyone may publish it.
+    """The records that wait for a consumer group at one instant, with every partition. Anyone may publish it.
 
-    connection: the operator's name for the broker. trouble: why the backlog is unknown. Unknown never means empty.
+    connection: the operator's name for the Kafka. trouble: why the backlog is unknown. It is not taken as empty then.
     """
 
     namespace: str
@@ -164,9 +164,9 @@ class ScalePolicyDeclared:
 
 @dataclass(frozen=True, slots=True)
 class ScaleStateChanged:
-    """The state on which later decisions on a workload depend besides their inputs, as of the inputs that were read.
+    """The state on which a workload's later decisions depend, in addition to new input records.
 
-    positions: (topic/partition, offset) of the first record of each input that this state has not seen.
+    positions: (topic/partition, offset) of the first record of each input topic that is not part of this state.
     state: JSON, compressed (packed.py). It is written in one transaction with the ScaleDecided that belongs to it.
     """
 
@@ -183,8 +183,8 @@ class ScaleStateChanged:
 class ScaleDecided:
     """The number of replicas that a workload's scale policy gives it. The planner declares it once for each generation.
 
-    at_ms: the instant that was decided for; it may be before the record's own time.
-    replicas_before: the declared replicas at that time. reason: for people, which metric asked and which rule bound it.
+    at_ms: the instant of the decision; it may be before the record's own time.
+    replicas_before: the declared replicas at that time. reason: a text for people, with the metric and rule behind it.
     """
 
     namespace: str

@@ -14,15 +14,15 @@ from spillway.events import Event
 E = TypeVar("E")
 
 WHY_CHARACTERS_MAX: Final = 500
-"""The most characters in a shortened record about why the rest is left out."""
+"""The most characters of the reason in a shortened record."""
 
 log = structlog.get_logger()
 
 
 def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, UnwritableEvent]:
-    """Returns by index the records that the log does not accept, and why. Nothing is sent.
+    """Returns the errors of the records that are too large or invalid for the log, by index. Sends nothing.
 
-    This encodes every record. Call it after a publish raised Unwritable, which does not say which record it was.
+    It encodes every record. Call it after a publish raised Unwritable, because that error does not name the record.
     """
     found = {}
     for index, event in enumerate(events):
@@ -34,7 +34,7 @@ def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, UnwritableEvent
 
 
 class UnwritableKeys:
-    """Logs each key once for as long as its record cannot be written whole, and counts every try in a metric."""
+    """Logs a key once as long as its records cannot be written in full. Counts every try in a metric."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
@@ -53,15 +53,15 @@ class UnwritableKeys:
             )
 
     def written(self, events: Sequence[Event | Tombstone]) -> None:
-        """Notes that these records were written whole."""
+        """Must be called after these records were written in full. Later errors of their keys are logged again."""
         if self._told:
             self._told -= {one.address.key if isinstance(one, Tombstone) else address_of(one).key for one in events}
 
 
 class FittingWriter(Generic[E]):
-    """Publishes events, and shortens those that are too large.
+    """Publishes events, and shortens events that are too large.
 
-    shorten: returns an event without its long part and with a text that says why; None if nothing useful remains.
+    shorten: returns the event without its long part, with the given reason as text; None if nothing useful remains.
     """
 
     def __init__(self, bus: Bus, shorten: Callable[[E, str], E | None]) -> None:
@@ -72,7 +72,7 @@ class FittingWriter(Generic[E]):
     async def publish(self, events: Sequence[E], traces: Traces | None = None) -> tuple[Position | None, ...]:
         """Returns the position of each event; None for one that cannot be written at all.
 
-        Raises what Bus.publish raises, except Unwritable.
+        Raises the same errors as Bus.publish, except Unwritable.
         """
         given = cast(Sequence[Event | Tombstone], events)
         try:

@@ -18,14 +18,14 @@ FIELD_BY_FORMER_FIELD: Final = {b'"releasing":': b'"disowning":'}
 
 
 def with_words_of_today(event: Event) -> Event:
-    """Returns an event that was read from a record, with the present words for its former ones."""
+    """Returns an event from a record with its former names replaced by the present ones."""
     if isinstance(event, WorkloadObserved) and event.state in STATE_BY_FORMER_STATE:
         return replace(event, state=STATE_BY_FORMER_STATE[event.state])
     return event
 
 
 def with_fields_of_today(answer: bytes) -> bytes:
-    """Returns a PlacementReply that was kept as JSON, with the present names of its fields."""
+    """Returns a stored PlacementReply (JSON) with its former field names replaced by the present ones."""
     for former, field in FIELD_BY_FORMER_FIELD.items():
         answer = answer.replace(former, field)
     return answer

@@ -1,8 +1,8 @@
 """Sessions with HTTP servers that are not ours. They accept one answer to each request, within bounds.
 
-aiohttp reads whatever a server sends. It queues answers that come on an idle connection of its pool, and it skips
+aiohttp reads everything that a server sends. It queues answers that come on an idle connection of its pool, and skips
 interim answers without counting them. A reader of a body waits for ever if the body's framing breaks. So our own
-protocol reads each connection. It aborts a connection on which the server sends what no request asked for.
+protocol reads each connection, and aborts it if the server sends data without a request.
 
 The module uses one private name of aiohttp: `_factory` of a connector. aiohttp also does not promise that it calls
 `set_response_params` for each request and `feed_data` for each head of an answer. `check_shape` looks for these names.
@@ -34,8 +34,8 @@ called."""
 
 
 class ServerMisbehaved(aiohttp.ClientError):
-    """Raised when a server sends an answer without a request, or too much beside an answer. The connection is
-    closed."""
+    """Raised if a server sends an answer without a request, or too many bytes outside the body of an answer. The
+    connection is closed."""
 
 
 class ChangedHttpLibrary(OperatorError):
@@ -44,8 +44,8 @@ class ChangedHttpLibrary(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class AnswerBounds:
-    """Limits for what a server sends for one request beside the answer's body. Beyond them ServerMisbehaved is
-    raised."""
+    """Limits for the bytes of one exchange outside the answer's body: headers and framing. Beyond them
+    ServerMisbehaved is raised."""
 
     interim_answers_max: int = 8
     """Answers of status 100 to 199 before the final answer. API servers and Prometheus send none unless asked."""
@@ -157,7 +157,7 @@ class _Exchange:
 
 
 class _BoundedConnection(ResponseHandler):
-    """Reads one connection. Aborts it when the server sends data without a request, or too much beside a body.
+    """Reads one connection. Aborts it if the server sends data without a request, or too many bytes outside a body.
 
     It relies on three calls of aiohttp: `set_response_params` when a request begins, `data_received` with all received
     data, and `feed_data` with each head that aiohttp reads, also of interim answers.
@@ -187,7 +187,7 @@ class _BoundedConnection(ResponseHandler):
         return None
 
     def _framing_bytes(self) -> int:
-        """Returns the exchange's bytes outside the body, less those that the body's size allows."""
+        """Returns the exchange's bytes outside the body, minus the framing bytes that the body's size allows."""
         exchange = self.exchange
         body_bytes = exchange.body.total_bytes if exchange.body is not None else 0
         return exchange.received_bytes - body_bytes * (1 + self.bounds.framing_ratio)

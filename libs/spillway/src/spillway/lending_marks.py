@@ -63,7 +63,7 @@ CREATED: Final = "spillway.io/Created"
 """Condition: a real pod of this pool pod once existed."""
 
 NOT_UPDATED: Final = "spillway.io/NotUpdated"
-"""Condition: a change to this pool pod has not reached its real pod. It says why."""
+"""A pod condition: a change to this pool pod has not reached its real pod. Its message is the reason."""
 
 LABEL_CHARACTERS_MAX: Final = 63
 _LOAN_TEXT = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)  # Numbers that fit an int64 of the wire.

@@ -15,7 +15,7 @@ NAME_CHARACTERS_MAX: Final = 100
 """The most characters of a source or a key in the name of a writer."""
 KEY_BYTES_MAX: Final = 1024
 VALUE_BYTES_MAX: Final = 4096
-"""The most bytes of such a record that its dead letter keeps."""
+"""The most bytes of an unreadable record's value that its dead letter keeps."""
 
 _OTHERS: Final = "others"
 _MINUTE: Final = 60.0
@@ -25,8 +25,8 @@ _MINUTE: Final = 60.0
 class LetterBounds:
     """The limits of one feed. again_seconds: until the next letter of the same writer and kind.
 
-    per_minute_max: letters of all writers. kinds_max: the most pairs of a writer and a kind of error that are told
-    apart; all others count as one writer.
+    per_minute_max: the letters of all writers in one minute. kinds_max: the most pairs of a writer and a kind of error
+    that are counted separately; all others count as one writer.
     """
 
     again_seconds: float = 600.0
@@ -84,7 +84,7 @@ class LettersByWriter:
 
 
 def writer_of(key: bytes | None, headers: Headers, partition: int) -> str:
-    """Returns the writer of a record, as far as it tells: its ce_source, else its key, else only its partition."""
+    """Returns a name for the writer of a record: its ce_source, or else its key, or else only its partition."""
     source = dict(headers).get("ce_source")
     for word, name in (("source", source), ("key", key)):
         if name:

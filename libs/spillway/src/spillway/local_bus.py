@@ -97,11 +97,11 @@ class LocalBroker:
         self._failures.append(written)
 
     def expel(self, bus: "LocalBus") -> None:
-        """Ends the sessions of a bus, as of a frozen process. Others get its turns, and the bus is told at once."""
+        """Ends the sessions of a bus, as if its process froze. Others get its turns. The bus learns of it at once."""
         self.expire(bus)()
 
     def expire(self, bus: "LocalBus") -> Callable[[], None]:
-        """Ends the sessions like expel, but the bus is told when the caller calls the result, as if it was cut off."""
+        """Like expel, but the bus learns of it only when the returned function is called, as if it was disconnected."""
         expired = [
             (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
         ]
@@ -191,7 +191,7 @@ class LocalBroker:
         return positions
 
     def wake(self, topics: frozenset[str]) -> None:
-        """Tells the feeds of these topics that there are new records."""
+        """Wakes the feeds of these topics, because there are new records."""
         self.changes += 1
         for feed, followed in self._feeds.items():
             if not topics.isdisjoint(followed):
@@ -213,7 +213,7 @@ class LocalBroker:
         return self._logs[topic][partition].end
 
     def written_by(self, topic: str, partition: int, offset: int, at: float, count: int) -> int:
-        """Returns how many of the next `count` records were written until `at`; count if none of them is newer."""
+        """Returns how many of the next `count` records were written until `at`; `count` if all of them were."""
         times = [kept.at for kept in self._logs[topic][partition].since(offset, count)]
         return count if not times or times[-1] <= at else sum(one <= at for one in times)
 
@@ -453,14 +453,14 @@ class _LocalFeed:
         return stored
 
     def _shown(self, place: tuple[str, int]) -> int:
-        """Returns a lower bound of the number of records that this bus may read there by now."""
+        """Returns how many records this bus may read there by now; the real number may be higher."""
         lag = self._bus.lag_seconds(*place)
         most = self._bus.broker.settings.batch_records_max
         return self._bus.broker.written_by(*place, self._positions[place], now() - lag, most) if lag else most
 
 
 class _LocalWriter:
-    """A writer that is over when it is fenced, when a write fails, or when a write is cancelled."""
+    """A writer. It cannot be used again once it was fenced, or a write failed or was cancelled."""
 
     def __init__(self, bus: LocalBus, transactional_id: str) -> None:
         self._bus = bus

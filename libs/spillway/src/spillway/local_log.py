@@ -74,7 +74,7 @@ class PartitionLog:
 
 
 def now() -> float:
-    """Returns the time of the event loop's clock, which a simulation makes virtual; 0 where no loop runs yet."""
+    """Returns the event loop's time in seconds, which is virtual in a simulation; 0 if no loop runs yet."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:

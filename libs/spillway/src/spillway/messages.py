@@ -22,13 +22,13 @@ _COUNTED = frozenset((FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_S
 
 
 class UnreadableMessage(Exception):
-    """A record or a request cannot be read; the text says why."""
+    """Raised if a record or a request cannot be read. The text is the reason."""
 
 
 class TooManyEntries(UnreadableMessage):
-    """The lists of a message have too many entries. field: the list, by its names from the top.
+    """Raised if the lists of a message have too many entries. field: the path of the list that passed the limit.
 
-    count: its entries, with those of the lists before it.
+    count: the entries up to the end of that list, with the lists before it.
     """
 
     def __init__(self, field: str, count: int, most: int) -> None:
@@ -76,7 +76,7 @@ _READS: dict[type, Callable[[Message], Any]] = {}
 
 
 def read_with(kind: type[T], read: Callable[[Message], T]) -> None:
-    """Sets how values of a class are read as parts of others. Call it before the first such value is read."""
+    """Sets the function that reads a class inside other messages. Call it before the first such value is read."""
     _READS[kind] = read
 
 

@@ -109,7 +109,7 @@ class HostPort:
 class VolumeLimit:
     """The nodes that a volume lets a pod run on: a node where one of the terms holds. Without terms there is none.
 
-    reason: for people, why a pod cannot run on the other nodes.
+    reason: a text for people, why a pod cannot run on the other nodes.
     """
 
     reason: str
@@ -127,7 +127,7 @@ class PodSelector:
 class PodTerm:
     """A required term of pod affinity or anti-affinity: pods that match, in one domain of a topology key.
 
-    own: for a term of a shape, whether it matches the replicas themselves, as far as their labels go.
+    own: for a term of a shape, True if the labels of the replicas themselves match it.
     topology_key: empty means kubernetes.io/hostname.
     namespaces, namespace_selector: pods count in these namespaces and in those whose labels match. With neither set,
     pods count in the namespace of the pod that has the term.
@@ -170,9 +170,9 @@ class Spread:
 class PodTraits:
     """The properties of a replica that selectors of other pods and quotas look at.
 
-    labels: empty where they are not known. limits: in the form of Shape.requests. terminating: the pod has a deadline.
-    names_namespaces: a term of its affinity names namespaces, also a term that is only preferred.
-    best_effort: its containers ask for no cpu and no memory, whatever its overhead. Older records lack these two.
+    labels: empty if unknown. limits: in the form of Shape.requests. terminating: True if the pod has a deadline.
+    names_namespaces: True if a term of its affinity names namespaces, also a term that is only preferred.
+    best_effort: True if its containers ask for no cpu and no memory. Older records have neither of these two.
     """
 
     labels: LabelSet = ()
@@ -184,7 +184,7 @@ class PodTraits:
 
 
 class _HashedOnce:
-    """Adds a slot for a hash beside the fields, because shapes are keys in many tables."""
+    """Adds a slot that caches the hash, because shapes are keys in many tables."""
 
     __slots__ = ("hashed",)
 
@@ -198,7 +198,7 @@ class Shape(_HashedOnce):
     volume_claims: the names of its volume claims, sorted.
     volume_limits: the limits of the volumes that these are bound to in one cluster; all must hold. Empty for a shape
     that does not belong to one cluster.
-    unmodelled: for people, the demands of the pod template that feasibility does not compute.
+    unmodelled: the demands of the pod template that feasibility does not compute, as texts for people.
     template: digest of the pod template of this shape. overhead_of: its RuntimeClass; only a cluster knows the
     overhead. template, overhead_of and traits are not compared, so that equal demands are equal values.
     """
@@ -296,7 +296,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimit:
-    """Bounds on the replicas of one cluster. replicas_max −1 is no bound."""
+    """Limits for the replicas of one cluster. replicas_max: −1 means no maximum."""
 
     cluster: str
     replicas_min: int
@@ -305,7 +305,7 @@ class ClusterLimit:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpread:
-    """The least and the most number of groups to spread over. by: cluster or region. groups_max 0 is no bound."""
+    """The least and the most groups to spread over. by: cluster or region. groups_max: 0 means no maximum."""
 
     by: str
     groups_min: int
@@ -373,17 +373,17 @@ class Answered:
 class Part:
     """One cluster's part of a placement.
 
-    version: rises only when this part changes; the member's object bears it.
-    ceiling: the most replicas decided since the version last seen on the object.
-    replicas: all replicas of this cluster. replicas_new: those of them that wait for nodes that do not exist yet.
+    version: rises only when this part changes; the member's object has it as an annotation.
+    ceiling: the most replicas decided since the version that was last read from the object.
+    replicas: all replicas of this cluster. replicas_new: how many of them wait for nodes that do not exist yet.
     removing: the object is being removed. The part is listed until the cluster reports it absent.
     template_generation: the number of the template for this cluster; 0 is the newest (records of older versions).
-    replicas_lost: those of `replicas` that are replaced elsewhere while the cluster is lost.
-    replicas_leaving: those of `replicas` that go once their replacements are available.
-    adopting: the object with found_uid is not ours and is taken over as it runs, if it bears no other fleet's label
-    than found_fleet (empty: none).
+    replicas_lost: how many of `replicas` are replaced elsewhere while the cluster is lost.
+    replicas_leaving: how many of `replicas` go once their replacements are available.
+    adopting: the object with found_uid is not ours and is taken over as it runs, unless it has the label of a fleet
+    other than found_fleet (empty: of any fleet).
     disowning: our marks are removed, the object stays. The part is listed until the cluster reports that.
-    replicas_by_name: those of the kept replicas that a person sent to this cluster by name. They are no overflow.
+    replicas_by_name: how many of the kept replicas a person sent to this cluster by name. They are no overflow.
     missing: objects that the template names and this cluster lacks. While they are missing, only the replicas that are
     counted there are decided.
     """
@@ -406,7 +406,7 @@ class Part:
 
     @property
     def replicas_kept(self) -> int:
-        """Returns the replicas that count towards the replicas that were asked for: neither lost nor leaving."""
+        """Returns the replicas that count towards the requested number: neither lost nor leaving."""
         return self.replicas - self.replicas_lost - self.replicas_leaving
 
 
@@ -414,7 +414,7 @@ class Part:
 class WorkloadFacts:
     """The facts about one workload of ours in a cluster, in the same record as the nodes that it was counted with.
 
-    version: as the object's annotation says; NO_GENERATION when it cannot be read.
+    version: the placement version in the object's annotation; NO_GENERATION: it cannot be read.
     counted: (template hash, number of bound pods that neither terminate nor finished), sorted; a Job has no hash.
     spec_replicas: for a Job its parallelism. succeeded: the number of its pods that succeeded.
     ended: Complete, Failed or Suspended, when the Job makes no pods; empty while it runs.
@@ -449,10 +449,10 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaim:
-    """A PersistentVolumeClaim. limits: of the volume that it is bound to, or why no pod with it runs anywhere.
+    """A PersistentVolumeClaim. limits: the nodes that its volume allows, or the reason why it allows none.
 
     bound: False until its volume is known. once: ReadWriteOnce or ReadWriteOncePod, if it asks for no other access.
-    attached: how the volume is attached to nodes (csi, …); empty where it is not attached.
+    attached: how the volume is attached to nodes (csi, …); empty if it is not attached.
     """
 
     name: str

@@ -28,9 +28,9 @@ class ObjectReference:
 class ClusterInput:
     """The numbers of one cluster in a division: how many replicas it could take, how many it had, which limit bound it.
 
-    certain: replicas that run whatever node the member's scheduler picks; possible: at the most.
-    limited_by: for people, the limit that bound the number.
-    age_ms: of the capacity that was used; −1 when none was ever heard.
+    certain: the replicas that run for any choice of nodes by the member's scheduler. possible: the most that can run.
+    limited_by: a text for people, the limit of that number.
+    age_ms: the age of the capacity that was used; −1: the cluster has never reported any.
     """
 
     cluster: str

@@ -12,7 +12,7 @@ UNPACKED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class NotPacked(Exception):
-    """The bytes were not made by `pack`; the text says why."""
+    """Raised for bytes that `pack` did not make. The text is the reason."""
 
 
 class _Tools(local):

@@ -10,7 +10,7 @@ def doubled_seconds(first: float, longest: float, pauses: int) -> float:
 
 
 class Setbacks:
-    """The failures of one thing that several tasks may try at a time. now: by one monotonic clock, in seconds."""
+    """The failures of one action that several tasks may try at a time. now: seconds of one monotonic clock."""
 
     def __init__(self, first_seconds: float, longest_seconds: float) -> None:
         self.count = 0
@@ -19,7 +19,7 @@ class Setbacks:
         self._again_at = -float("inf")
 
     def note(self, now: float) -> bool:
-        """Notes that a try failed. Returns whether this begins a pause: simultaneous tries count as one."""
+        """Counts a failed try and begins a pause. During a pause it does nothing: then it returns False."""
         if self.pause_seconds(now) > 0:
             return False
         self._again_at = now + doubled_seconds(self._first_seconds, self._longest_seconds, self.count)
@@ -31,5 +31,5 @@ class Setbacks:
         return max(0.0, self._again_at - now)
 
     def end(self) -> None:
-        """Notes that a try succeeded."""
+        """Ends the pause and resets the count, because a try succeeded."""
         self.count, self._again_at = 0, -float("inf")

@@ -1,4 +1,4 @@
-"""The reasons of refusals, for programs: words beside the code of a RequestError (docs/api.md, Errors)."""
+"""The reasons of refusals, for programs. A RequestError has one besides its code (docs/api.md, Errors)."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -2,7 +2,7 @@
 
 The error for a wrong variable is one clear sentence.
 A dataclass has two kinds of fields. A `setting` is a variable that operators may change. A `constant` has no variable,
-and says why nobody needs to change it. Our own code and tests may construct the dataclass with other values of both.
+and a text with the reason. Our own code and tests may construct the dataclass with other values of both.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class OperatorError(Exception):
-    """The process cannot run with this setup. The text tells the operator what to change. Exit code 2."""
+    """Raised if the process cannot run with this setup. The text is for the operator: what to change. Exit code 2."""
 
 
 class SettingsError(OperatorError):

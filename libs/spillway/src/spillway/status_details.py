@@ -66,7 +66,7 @@ def with_hold(text: str, status: WorkloadStatus | None) -> str:
 def details_of(status: WorkloadStatus | None) -> StatusDetails:
     """Returns the details of a status. Reads them from the message if a version without the field wrote the status.
 
-    There are none without a status, nor of a status with neither details nor message.
+    They are empty without a status, and for a status with neither details nor message.
     """
     if status is None:
         return NOTHING_TOLD

@@ -35,7 +35,7 @@ redis.call('PERSIST', KEYS[1])
 
 
 class StoreUnavailable(RequestError):
-    """The store did not answer in time. It is a RequestError, so a caller gets UNAVAILABLE if nobody catches it."""
+    """Raised if the store did not answer in time. It is a RequestError: uncaught, it gives the caller UNAVAILABLE."""
 
     def __init__(self, text: str) -> None:
         super().__init__("UNAVAILABLE", text)
@@ -58,9 +58,9 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreFound:
-    """The state that Redis reports. bytes_max: 0 is no limit. writes: it accepts writes.
+    """The state that Redis reports. bytes_max: 0 means no limit. writes: True if it accepts writes.
 
-    filled: it has our projections.
+    filled: True if it has our projections.
     """
 
     bytes_used: int
@@ -293,7 +293,7 @@ def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _rounds(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes]]:
-    """Yields entries in this order, each key once in a round. So a round that is sent twice adds nothing twice."""
+    """Yields the entries in rounds, in this order, with each key once in a round. So a round can be sent twice."""
     found: dict[str, bytes] = {}
     for key, blob in entries:
         if key in found or len(found) == _BATCH_KEYS:

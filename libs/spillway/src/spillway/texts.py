@@ -1,4 +1,4 @@
-"""Parts of sentences for people that more than one service uses."""
+"""Parts of texts for users that more than one service needs."""
 
 from __future__ import annotations  # Otherwise a command would import the whole model for one plural.
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def cut(text: str, characters_max: int) -> str:
-    """Returns a text of others, cut to characters_max characters."""
+    """Returns a text from outside, cut to characters_max characters."""
     return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
 def cut_bytes(text: str, bytes_max: int) -> str:
-    """Returns a text of others, cut to so many bytes of UTF-8 at the end of a character."""
+    """Returns a text from outside, cut at the end of a character to at most bytes_max bytes of UTF-8."""
     if 4 * len(text) <= bytes_max:
         return text
     return text[:bytes_max].encode(errors="replace")[:bytes_max].decode(errors="ignore")

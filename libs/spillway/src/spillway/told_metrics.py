@@ -23,7 +23,7 @@ class ToldGauge(Collector):
 
     @contextmanager
     def told_by(self, tell: Tell) -> Iterator[None]:
-        """Calls `tell` within this context, whenever metrics are read."""
+        """Registers `tell` for the time of this context. It is called each time the metrics are read."""
         self._told_by.append(tell)
         try:
             yield

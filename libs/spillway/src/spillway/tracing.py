@@ -103,12 +103,12 @@ def clock_ns() -> int:
 
 
 def headers() -> Headers:
-    """Returns the headers that carry the current span to a reader; none when tracing is off, or nothing is recorded."""
+    """Returns the headers with which a reader continues the current span; empty if it is not recorded."""
     return () if _tracer is None else _headers_of(trace.get_current_span())
 
 
 def carried(found: Iterable[tuple[str, bytes]]) -> Headers:
-    """Returns the trace headers among those of a record or a call; none when tracing is off."""
+    """Returns the trace headers from all headers of a record or a call; empty when tracing is off."""
     return () if _tracer is None else tuple((name, value) for name, value in found if name in FIELDS)
 
 
@@ -132,7 +132,7 @@ class Origins(Generic[K]):
         self._headers: dict[K, Headers] = {}
 
     def note(self, key: K, found: Headers) -> None:
-        """Notes the trace of a key. Without headers nothing changes."""
+        """Stores the trace of a key, for the decision that follows from it. Empty headers change nothing."""
         if found:
             self._headers.pop(key, None)
             self._headers[key] = found
@@ -202,7 +202,7 @@ def decision(name: str, parent: Headers | None, started_ns: int, attributes: Att
 def sending(
     topics: Collection[str], records: int, client: str, traces: Collection[Headers], *, goes_on: bool
 ) -> AbstractContextManager[Span]:
-    """Opens a span for one write of many records, under the first of their decisions, with links to all others.
+    """Opens a span for one write of many records. Its parent is the first decision; it has links to the others.
 
     goes_on: continues the current trace, if any.
     """
@@ -238,7 +238,7 @@ def rpc_ended(one: Span, code: str, *, failed: bool) -> None:
 
 
 def fail(one: Span, error: str) -> None:
-    """Marks a span as failed. error: of a fixed set of names."""
+    """Marks a span as failed. error: one of a fixed set of names, never the text of an error."""
     one.set_attribute("error.type", error)
     one.set_status(Status(StatusCode.ERROR))
 

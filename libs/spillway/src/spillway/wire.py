@@ -43,7 +43,7 @@ memory."""
 
 
 class UnknownKind(UnreadableMessage):
-    """The type of a record is unknown. kind: that type; if it has the form of ours, a newer version may write it."""
+    """Raised for a record of an unknown type. kind: the type; in our form, it may be from a newer version."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"ce_type {kind!r}: expected one of {', '.join(sorted(_EVENT_BY_TYPE))}")

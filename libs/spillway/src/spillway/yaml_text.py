@@ -65,7 +65,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         self._budget = ValueBudget(NODES_MAX) if budget is None else budget
 
     def descend_resolver(self, node: Any, index: Any) -> None:
-        """Counts a level and a value. Called on the way into each value, and ascend_resolver on the way out."""
+        """Counts one level and one value. PyYAML calls it before each value, and ascend_resolver after it."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise yaml.YAMLError(f"nested deeper than {DEPTH_MAX}")
@@ -75,7 +75,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         self._depth -= 1
 
     def flatten_mapping(self, node: Any) -> None:
-        """Merges the mappings that a mapping names. Called for each merged mapping too, as often as it is merged."""
+        """Merges mappings (<<) into a mapping. PyYAML also calls it for each merged mapping, at every merge."""
         self._flattening += 1
         try:
             super().flatten_mapping(node)

@@ -18,11 +18,11 @@ OWN = (SCALE_POLICIES, SCALE_STATE, SCALE)
 """Topics that only the active instance writes. While it is active, it does not read them."""
 
 Hear = Callable[[Sequence[HeardRecord], Offsets], Awaitable[None]]
-"""Takes input records, or none, and the positions of the feeds after them. Returns when there is room for more."""
+"""Takes input records (may be empty) and the read offsets after them. Returns when there is room for more records."""
 
 
 class ScalingIntake:
-    """Applies records to one state. Once `hear` is set, input records go there instead."""
+    """Applies records to one state. Once `hear` is set, in the turn, input records are passed to it instead."""
 
     def __init__(self, make_state: Callable[[Callable[[str], int]], HpaState]) -> None:
         self.state = make_state(lambda key: partition_of(key, self._partitions))
@@ -48,11 +48,10 @@ class ScalingIntake:
             self._heard.append(one)
 
     async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
-        """Notes the positions of the feeds, which may be beyond the last readable record.
+        """Ends a batch. On a standby, stores the read offsets of the feeds.
 
-        With the turn, passes the records on.
-
-        With the turn, positions only follow decisions.
+        During the turn, passes the records and the offsets to `hear` instead, because offsets must not be stored
+        before the records are decided on.
         """
         if self.hear is None:
             self.state.positions.stand(batch.positions.items())

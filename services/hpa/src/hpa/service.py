@@ -61,7 +61,7 @@ class HpaClocks:
 class Hpa:
     """Answers spillway.v1.Scaling. Any number of instances follow the log; the one that has the turn decides.
 
-    clocks.wall_ms tells what is due and which records are from the future. clocks.steady measures a step.
+    clocks.wall_ms: to find due decisions and records from the future. clocks.steady: to limit the time of a step.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Hpa:
         return self.standby.leader()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Follows the log and, in its turn, decides, until stopping is set. Then it finishes the current write."""
+        """Follows the log until `stopping` is set, and decides during its turn. At the end waits for the last write."""
         await self.standby.run(stopping)
 
     def begin(self) -> Follower:
@@ -149,7 +149,7 @@ class Hpa:
     async def _hear(self, records: Sequence[HeardRecord], positions: Offsets) -> None:
         """Queues input records of the turn. Returns when the queue has room for more.
 
-        Without records and with an empty queue, the state takes over the feeds' positions, past unreadable records.
+        Without records and with an empty queue, stores the read offsets, which may lie after unreadable records.
         """
         if not records:
             if not self._heard:
@@ -168,10 +168,10 @@ class Hpa:
         return longest if due_ms is None else min(max(due_ms - self._wall_ms(), 1) / 1000, longest)
 
     def step(self, turn: WriterTurn) -> Decisions:
-        """Decides requests, input records, due workloads, and workloads that the earlier turn left undecided.
+        """Decides requests, input records, due workloads, and records that the earlier turn left undecided.
 
-        It works in slices and looks for new requests and records between them. A step longer than the transaction
-        time-out would lose the turn, and the next active instance would lose it by the same records.
+        It stops after step_seconds; the next step goes on with the rest. A step longer than the transaction time-out
+        would lose the turn, and the next active instance would lose it by the same records.
         """
         state, decided = self._state, Decisions()
         if not self._has_begun:
@@ -189,13 +189,13 @@ class Hpa:
         return decided
 
     def _apply(self, _: Sequence[Written]) -> None:
-        """Applies the draft of the last decided request, because the records of its events are made."""
+        """Applies the draft of the last decided request, once the records of its events have been built."""
         if self._draft is not None:
             self._draft.apply_to(self._state)
             self._draft = None
 
     def _for_a_while(self) -> IsOver:
-        """Returns a function that tells whether step_seconds have passed since now."""
+        """Returns a function that returns True once step_seconds have passed from now on."""
         until = self._steady() + self._settings.step_seconds
         return lambda: self._steady() >= until
 
@@ -215,7 +215,7 @@ class Hpa:
             self.standby.requests.asked.set()
 
     def _add(self, decided: Decisions, events: Sequence[Event], started_ns: int) -> None:
-        """Links a size to the newest trace among the inputs since the workload's last size."""
+        """Adds events to the decisions. A new size continues the newest trace among the inputs since the last size."""
         for event in events:
             trace: Headers = ()
             if isinstance(event, ScaleDecided):
@@ -230,7 +230,7 @@ class Hpa:
                 self._leave_out(event, error)
 
     def _leave_out(self, event: ScaleDecided | ScaleStateChanged, error: UnwritableEvent) -> None:
-        """Takes back an event that no record can hold, so that only its workload keeps its size."""
+        """Drops an event that is too large for a record, and undoes it. So only its workload keeps its old size."""
         key = (event.namespace, event.name)
         if isinstance(event, ScaleDecided):
             self._state.decided.pop(key, None)

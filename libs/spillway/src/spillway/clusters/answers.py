@@ -1,4 +1,4 @@
-"""The answers of an API server: pages of a list, events of a watch, and its texts about errors. Pure."""
+"""The answers of an API server: pages of a list, events of a watch, and error texts. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -40,16 +40,16 @@ class ListPage(Struct, Generic[T], frozen=True, gc=False):
     items: tuple[T, ...] | None  # Required: an answer without items is no list. Go writes an empty list as null.
 
     def total(self) -> int | None:
-        """Returns the number of objects on this page and after it; None when the server does not say."""
+        """Returns the number of objects on this page and all later ones; None if the server does not give it."""
         after = self.metadata.remaining_item_count
         return None if after is None and self.metadata.continue_ else len(self.items or ()) + (after or 0)
 
 
 class CountedObject(Struct, frozen=True, gc=False):
-    """An object that is counted and not read.
+    """An object that is counted but not decoded.
 
-    Decoding ends at the first object beyond the bound, because millions of empty objects take hundreds of MiB before
-    anything counts them.
+    Decoding ends at the first object beyond the bound. Otherwise millions of empty objects would take hundreds of MiB
+    before they are counted.
     """
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class ApiStatusDetails(Struct, frozen=True, gc=False):
 
 
 class ApiStatus(Struct, frozen=True, gc=False):
-    """The answer of a server instead of an object."""
+    """Kubernetes' Status: the answer of a server when it returns no object, for example an error."""
 
     kind: str = ""
     reason: str = ""
@@ -101,7 +101,7 @@ class ApiStatus(Struct, frozen=True, gc=False):
 
     @property
     def is_about_rights(self) -> bool:
-        """Returns whether Kubernetes' authorizer wrote it. Admission also refuses with the reason Forbidden."""
+        """Returns whether Kubernetes' authorizer refused. Admission also uses the reason Forbidden."""
         return self.reason == "Forbidden" and NO_RIGHT.search(self.message) is not None
 
     @property
@@ -138,7 +138,8 @@ def count(body: bytes, most: int) -> ListPage[CountedObject]:
 def weight(text: bytes) -> int:
     """Returns an estimate of the bytes in memory of this JSON: its text, and VALUE_BYTES for each comma.
 
-    A value takes more than its characters. The fields of a usual pod get half as much again, a whole manifest half.
+    A value takes more memory than its characters. For the fields of a usual pod the estimate is 1.5 times the real
+    bytes, for a whole manifest half of them.
     """
     return len(text) + VALUE_BYTES * text.count(b",")
 

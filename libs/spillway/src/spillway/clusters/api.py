@@ -121,7 +121,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The number of nodes and pods of a cluster. version: resourceVersion of the pod list; None: it is no number."""
+    """The number of nodes and pods of a cluster. version: the pod list's resourceVersion; None: it is not a number."""
 
     nodes: int
     pods: int
@@ -154,7 +154,7 @@ class ClusterApi(Lists):
         return Reflector(self, kind, objects.selectors(label_selector, field_selector)).changes()
 
     def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
-        """Follows with lists as Paged and PagesEnded in place of ListedObjects: for lists too long to be held whole."""
+        """Follows as `follow` does, but yields lists as ListedPage and PagesEnded: memory holds one page at a time."""
         return Reflector(self, kind, objects.selectors(label_selector, ""), paged=True).changes()
 
     def follow_manifests(
@@ -179,7 +179,7 @@ class ClusterApi(Lists):
     async def list(
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Manifests:
-        """Returns objects by a quorum read; those of all namespaces if none is named."""
+        """Returns the objects of a namespace, or of all namespaces if none is given, by a quorum read."""
         return (await self.list_with_version(kind, namespace, label_selector, field_selector))[0]
 
     async def list_with_version(
@@ -231,8 +231,8 @@ class ClusterApi(Lists):
     ) -> Manifest:
         """Applies an object.
 
-        Raises Conflict when it is not at that version, or, without force, a field has another manager. An object that
-        is absent is created, whatever the version. With a `uid` that raises Conflict instead.
+        Raises Conflict if the object has another version, or if a field has another manager and `force` is False. An
+        absent object is created for any resource_version; but if `uid` is given, Conflict is raised instead.
         """
         path = kind.path(*kind.place(manifest))
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
@@ -253,7 +253,7 @@ class ClusterApi(Lists):
         """Sends a merge patch: only the fields in `change` are touched, null removes one, a list is replaced whole.
 
         Raises Conflict for another object or version (an empty one is not compared), and NotFound for an absent object:
-        a patch never creates. subresource "status": only the status changes.
+        a patch never creates. subresource "status": changes only the status.
         """
         body = msgspec.json.encode(objects.at_version(change, uid, resource_version))
         params = {"fieldManager": self.settings.field_manager}
@@ -268,7 +268,7 @@ class ClusterApi(Lists):
     async def renew_node_lease(
         self, node: str, node_uid: str, holder: str, *, duration_seconds: int, renewed_at: datetime
     ) -> Manifest:
-        """Renews a node's Lease, which says until when the node counts as alive. Creates it when it is absent."""
+        """Renews a node's Lease, without which the node counts as not ready. Creates the Lease if it is absent."""
         lease = objects.node_lease(node, node_uid, holder, duration_seconds, renewed_at)
         try:
             return await self.patch(LEASES, NODE_LEASES, node, lease, resource_version="")
@@ -328,13 +328,13 @@ class ClusterApi(Lists):
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yields the log of a container in chunks that may end anywhere, for `log_stream_seconds` at most.
 
-        Raises before the first chunk: NotFound without such a pod; Refused when its container has not started or must
-        be named, or when `max_log_streams` are open already. The caller closes it with `aclosing`.
+        Raises before the first chunk: NotFound if the pod does not exist; Refused if its container has not started or
+        must be named, or if `max_log_streams` logs are open already. The caller must close it with `aclosing`.
         """
         return self._logs.read(namespace, pod, options)
 
     def write_only_while(self, may_write: MayWrite) -> None:
-        """Sends writes only if may_write allows them at the last moment. Otherwise a write raises WriteHeldBack."""
+        """Calls may_write directly before each write. If it returns False, the write raises WriteHeldBack instead."""
         self._transport.may_write = may_write
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Finds the Kubernetes API for the name of a credential, and opens sessions there.
+"""Reads the credential of a given name, and opens sessions with its Kubernetes API.
 
-A credential is a kubeconfig file `<folder>/<name>.kubeconfig`, YAML or JSON. No library reads it: those that we know
-cannot say which field is wrong, and they write private keys to files that stay (docs/adr/0035).
+A credential is a kubeconfig file `<folder>/<name>.kubeconfig`, YAML or JSON. We read it without a library: the known
+libraries do not name the wrong field, and they leave private keys in files (docs/adr/0035).
 """
 
 import asyncio
@@ -42,7 +42,7 @@ LOGIN_FILES: Final = ("tokenFile", "client-certificate", "client-key")
 def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False, bounds: PluginBounds | None = None) -> Endpoint:
     """Reads the kubeconfig and its files, and waits for an exec plugin if it names one. Raises BadCredentials.
 
-    Call it in a thread of its own. allow_exec: whether a plugin may run at all. bounds: the bounds of its run.
+    Call it in a thread of its own. allow_exec: True if a plugin may run. bounds: the limits of its run.
     """
     if not NAME.fullmatch(name):
         raise BadCredentials(f"credential name {name!r}: expected lower-case letters, digits and hyphens")

@@ -10,7 +10,7 @@ read."""
 
 
 class BadCredentials(Exception):
-    """A kubeconfig is wrong. The text names file, field and what was expected, never the value, which may be secret."""
+    """Raised for a wrong kubeconfig. The text has file, field and the expected value, never the value: a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Proxy:
 class Endpoint:
     """One Kubernetes API and our credentials for it. Its repr contains no secrets.
 
-    ends_at: the end of the credentials as an exec plugin gave it, Unix seconds.
+    ends_at: the end of the credentials from an exec plugin, in Unix seconds; None: unknown.
     files: the files that the credentials were read from, with their stamps from before they were read.
     """
 

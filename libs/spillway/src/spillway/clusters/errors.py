@@ -9,7 +9,7 @@ UnreachableReason = Literal[
 
 
 class ClusterUnreachable(Exception):
-    """The cluster gave no usable answer. What is known of it stays, and grows old."""
+    """Raised if the cluster gave no usable answer. The caller keeps the last known state, whose age then grows."""
 
     def __init__(self, cluster: str, reason: UnreachableReason, detail: str) -> None:
         super().__init__(f"cluster {cluster} is unreachable ({reason}): {detail}")
@@ -21,7 +21,7 @@ class ClusterUnreachable(Exception):
     def text_for_callers(self) -> str:
         """Returns the reason without the detail.
 
-        The detail belongs in the log: it may name a file of ours or the cluster's address.
+        Log the detail instead: it may name a file of ours or the cluster's address.
         """
         return f"cluster {self.cluster} is unreachable ({self.reason})"
 

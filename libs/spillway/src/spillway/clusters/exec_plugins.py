@@ -30,7 +30,7 @@ INFO: Final = "KUBERNETES_EXEC_INFO"
 CLUSTER_FIELDS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression",
 )  # fmt: skip
-"""The fields of a cluster entry that a plugin may be told, unchanged from the kubeconfig."""
+"""The fields of a cluster entry that are passed to the plugin, unchanged from the kubeconfig."""
 SHORTEST_SECRET: Final = 4
 """The fewest characters of a plugin's variable or argument that is hidden in the plugin's messages."""
 
@@ -67,7 +67,7 @@ class Plugin:
 def ask_plugin(user: ConfigField, cluster: ConfigField, ca: bytes | None, bounds: PluginBounds) -> Answer:
     """Runs the plugin that user.exec names, for at most bounds.seconds. ca: the CA certificates of the cluster, PEM.
 
-    Raises BadCredentials. It names what is wrong: a field of the kubeconfig, the run, or the plugin's answer.
+    Raises BadCredentials. Its text names the fault: a field of the kubeconfig, the run, or the plugin's answer.
     """
     plugin = _read_plugin(user)
     spec: dict[str, Any] = {"interactive": False}
@@ -139,7 +139,7 @@ START_SECONDS_MAX: Final = 1.0
 
 
 class _Stopped(Exception):
-    """We ended the run. Its text is the reason."""
+    """Raised if we ended the run. Its text is the reason."""
 
 
 def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
@@ -243,7 +243,7 @@ def end_all_plugins() -> None:
 
 
 def escaped(text: str, most: int = 300) -> str:
-    """Returns a text in quotes on one line, without control characters and with at most `most` characters."""
+    """Returns a text in quotes, on one line, without control characters, cut to `most` characters."""
     return repr(text if len(text) <= most else f"{text[:most]}…")
 
 

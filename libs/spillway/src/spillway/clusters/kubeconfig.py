@@ -80,7 +80,7 @@ class ConfigField:
         return ConfigField(self.path, self.place_of(key), self.value[key])
 
     def items(self, key: str) -> list[Any]:
-        """Returns the list at this key; an empty list without one."""
+        """Returns the list at this key; an empty list if the key is absent."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, list):
             self.wrong(key, "a list")
@@ -156,7 +156,7 @@ class ConfigField:
 
 
 def kind_of(value: object) -> str:
-    """Returns the kind of a value for error texts, never the value itself."""
+    """Returns the type of a value for error texts, for example "a list". It never returns the value itself."""
     if value is None:
         return "nothing"
     names = {

@@ -68,7 +68,7 @@ class Credentials:
         return self._reading
 
     def _read_or_look(self, known: Endpoint | None) -> Endpoint:
-        """Runs in the thread. Returns the known endpoint if it came from files and none of them has changed."""
+        """Reads the endpoint in the thread. Returns the known one unread if its files have not changed."""
         if known is not None and known.files and stamps_of(path for path, _ in known.files) == known.files:
             return known
         return self._read()
@@ -91,7 +91,7 @@ class Credentials:
             self._endpoint = None
 
     def _times(self, endpoint: Endpoint, now: float) -> tuple[float, float]:
-        """Returns when the endpoint is renewed and when it ends, both in Unix seconds."""
+        """Returns the times at which the endpoint is renewed and at which it ends, both in Unix seconds."""
         settings = self._settings
         if endpoint.ends_at is None:
             return (now + settings.look_seconds if endpoint.files else math.inf), math.inf

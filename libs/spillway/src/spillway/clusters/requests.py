@@ -68,7 +68,7 @@ class Requests:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Response:
-        """Returns an answer. Repeats the request while the server only says that it cannot answer now."""
+        """Returns the answer. Repeats the request while the server answers that it cannot serve it now (429, 5xx)."""
         if not tracing.is_on():
             return await self._answer(method, path, params, body, content_type, accept)
         about = {"http.request.method": method, "url.path": path, "k8s.cluster.name": self.name}
@@ -109,7 +109,7 @@ class Requests:
         return ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
 
     def read(self, response: Response) -> bytes:
-        """Returns the body of a good answer to a read."""
+        """Returns the body of an answer to a read. Raises the error for any status but 2xx."""
         late = response.status >= SERVER_ERRORS and answers.read_status(response.body).names_a_later_version
         if response.status == GONE or late:
             raise Expired(self.name, "server", answers.read_status(response.body).message)
@@ -143,7 +143,7 @@ class Requests:
             raise ClusterUnreachable(self.name, "garbage", detail)
 
     def refuse(self, response: Response) -> NoReturn:
-        """Raises the error that says why a request was not done."""
+        """Raises the error for a bad answer: Conflict, Refused, Forbidden, ClusterUnreachable and so on."""
         self._reached(response)
         status = answers.read_status(response.body)
         if status.kind != "Status":
@@ -161,9 +161,9 @@ class Requests:
             raise ClusterUnreachable(self.name, "server", str(TransportStatus(response.status, response.body)))
 
     def _absent(self, response: Response) -> bool:
-        """Returns whether a Kubernetes API says that the object is absent.
+        """Returns whether a 404 comes from the Kubernetes API itself and means that the object is absent.
 
-        A proxy's 404 must never pass for a deleted object.
+        A proxy may also answer 404. That must not be taken for a deleted object.
         """
         return response.status == NOT_FOUND and answers.read_status(response.body).kind == "Status"
 

@@ -1,7 +1,7 @@
 """The rights of each service's account in a cluster: the one table from which deploy/rbac is generated. Pure.
 
-The form is that of Kubernetes' rbac.authorization.k8s.io/v1. A service needs no other right: the path tests and the
-simulation give each account these rights alone.
+It has the form of Kubernetes' rbac.authorization.k8s.io/v1. A service needs no other right: in the path tests and the
+simulation each account has only these rights.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ class Right:
 class Rule:
     """Verbs on resources of one API group.
 
-    without: the effect on the service's work when these rights are not given; empty: it cannot do that work.
+    without: the effect on the service's work if these rights are missing; empty: it cannot work without them.
     namespace: the only namespace of the rights; empty: all namespaces.
     """
 
@@ -86,7 +86,7 @@ class AccountRole:
 def _rule(
     verbs: str, *kinds: Kind, why: str, without: str = "", part: str = "", namespace: str = ""
 ) -> tuple[Rule, ...]:
-    """Returns one rule for each API group, in the order of the kinds. verbs: divided by blanks. part: a subresource."""
+    """Returns one rule for each API group, in the kinds' order. verbs: separated by blanks. part: a subresource."""
     resources: dict[str, list[str]] = {}
     for kind in kinds:
         resources.setdefault(kind.group, []).append(f"{kind.plural}/{part}" if part else kind.plural)
@@ -222,6 +222,6 @@ ROLES: Final = (SNAPSHOT, PROPAGATOR, BRIDGE_OWNER, BRIDGE_POOL)
 
 
 def gives(rights: Iterable[Right], asked: Right) -> bool:
-    """Returns whether these rights include the one that is asked for, in all namespaces or in its namespace."""
+    """Returns whether `rights` contain the right `asked`, either for all namespaces or for its namespace."""
     everywhere = Right(asked.verb, asked.group, asked.resource)
     return any(right in (asked, everywhere) for right in rights)

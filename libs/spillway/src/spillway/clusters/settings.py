@@ -67,8 +67,8 @@ class ClusterApiSettings:
     list_seconds_max: float = 600.0
     """Seconds for all pages of one list. API servers forget the place in a list after about five minutes."""
     too_much_pause_seconds: float = 60.0
-    """Seconds until a list beyond one of these bounds is tried again. Such a list costs as much as those of all other
-    clusters."""
+    """Seconds until a list beyond one of these bounds is tried again. Such a list costs as much as the lists of all
+    other clusters together."""
     read_attempts: int = 3
     """Attempts of a read when the server answers 429 or 5xx. A write is repeated only after 429, which means not
     done."""
@@ -96,7 +96,7 @@ class ClusterApiSettings:
     max_connections: int = 32
     """The most connections to one cluster at one time, watches included. The probe has its own."""
     answer_bounds: AnswerBounds = ANSWERS
-    """Limits for what a server sends beside the body of an answer."""
+    """Limits for the bytes that a server sends outside the body of an answer."""
     log_answer_bounds: AnswerBounds = LOG_ANSWERS
     max_log_streams: int = 16
     """The most pod logs that are read at one time. They have connections of their own; one more log is refused."""

@@ -43,7 +43,7 @@ def always() -> bool:
 
 
 class Transport(Protocol):
-    """HTTP to one API server. Raises ClusterUnreachable when there is no answer; any status is an answer.
+    """HTTP to one API server. Raises ClusterUnreachable without an answer; an answer may have any status.
 
     may_write: called directly before a request that changes something is sent. Between a decision and its request a
     process may be frozen, for example while it waits for a connection. Another process may have the turn by then. If
@@ -189,8 +189,8 @@ def _turns_of_all(most: int) -> asyncio.Semaphore:
 
 
 def _without_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:
-    """Hides our token in an answer that is quoted, even in records. A proxy's error page may repeat the whole
-    request."""
+    """Returns the body with our token hidden, because error texts and records quote it. A proxy's error page may
+    repeat the whole request."""
     for header in ("Authorization", "Proxy-Authorization"):
         secret = answer.request_info.headers.get(header, "").rpartition(" ")[2].encode()
         body = body.replace(secret, b"(hidden)") if secret else body

@@ -21,7 +21,7 @@ SHORT_WATCH_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ListedObjects:
-    """All objects of a whole list. An object that a reader knows and that is not listed is gone."""
+    """All objects of a complete list. A known object that is not in it was deleted."""
 
     objects: tuple[Any, ...]
     resource_version: str
@@ -36,7 +36,7 @@ class ListedPage:
 
 @dataclass(frozen=True, slots=True)
 class PagesEnded:
-    """The end of a list in pages, with the uids of all objects. An object that is not among them is gone."""
+    """The end of a list in pages, with the uids of all its objects. A known object whose uid is missing was deleted."""
 
     uids: frozenset[str]
     resource_version: str
@@ -54,14 +54,14 @@ class ObjectRemoved:
 
 @dataclass(frozen=True, slots=True)
 class StreamAlive:
-    """The stream works and brought no change: it opened, or a bookmark came."""
+    """A sign that the watch works, without a change: it was opened, or a bookmark came."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowingFailed:
-    """Following has failed, or fails for another reason than before; sent once.
+    """Following has failed, or now fails for another reason. It is yielded once for each reason.
 
-    Any other change means that it works again.
+    Any other kind of change means that following works again.
     """
 
     error: ClusterUnreachable
@@ -110,8 +110,8 @@ class Reflector:
 
     An API server behaves in this last way when its etcd was restored from a backup. Its versions begin again from
     there, and it waits until one is later than the requested version. It reports no change until then.
-    whole: yields objects as manifests, not as the kind's type. paged: yields lists as Paged and PagesEnded, so that
-    nobody holds a whole list.
+    whole: yields objects as manifests, not as the kind's type. paged: yields lists as ListedPage and PagesEnded, so
+    that memory never holds a whole list.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Reflector:
         return found.metadata.uid, found.metadata.namespace, found.metadata.name
 
     def _note(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
-        """Counts the object of a watch event. Raises TooMuch beyond a bound."""
+        """Counts an object from a watch event, or its deletion. Raises TooMuch beyond a bound."""
         if is_gone:
             self._known.remove(self._place(found))
         else:

@@ -50,8 +50,8 @@ class ClusterView:
     heard_at, bound_at: by the caller's clock, in seconds; NEVER before the first time.
     twin_of: the cluster of the fleet with the same API server that joined earlier; empty when there is none.
     claims: the volume claims of each namespace that has any. claims_revision: rises when one of them changes.
-    unread: what our account has no right to read there; then nothing is known of volumes.
-    is_incomplete: a change is missing, and the view is out of date until the next full block.
+    unread: the resources that our account has no right to read there; then its volumes are unknown.
+    is_incomplete: True if a change is missing: the view is out of date until the next full block.
     troubled_since, troubled_at: by the same clock, the first and the last of the latest heartbeats that all reported
     trouble in the cluster itself.
     """
@@ -94,13 +94,13 @@ class ClusterView:
     # ── Questions of decisions ────────────────────────────────────────────────────────────────────────────────────────
 
     def age_seconds(self, now: float) -> float | None:
-        """Returns the age of the newest reliable information; None when there was none yet."""
+        """Returns the age of the newest reliable information in seconds; None if there was none yet."""
         if NEVER in (self.heard_at, self.age_ms):
             return None
         return self.age_ms / 1000 + (now - self.heard_at)
 
     def not_fresh(self, now: float, age_max_seconds: float) -> str:
-        """Returns why nothing new may be placed here; empty when it may."""
+        """Returns the reason why no new replicas may be placed here; empty if they may."""
         why = f" ({self.trouble_for_callers})" if self.trouble_for_callers else ""
         age = self.age_seconds(now)
         if self.epoch < 0 or age is None:
@@ -117,7 +117,7 @@ class ClusterView:
 
     @property
     def twin(self) -> str:
-        """Returns why this cluster's nodes are not counted; empty when they are."""
+        """Returns the reason why this cluster's nodes are not counted; empty if they are counted."""
         return f"the same API server as {self.twin_of}" if self.twin_of else ""
 
     @property
@@ -127,11 +127,11 @@ class ClusterView:
 
     @property
     def hands_to(self) -> str:
-        """Returns the first name of its API server when this name hands over: it keeps all. Otherwise empty."""
+        """Returns the name under which its API server joined first, if this name is a twin that hands over; else ""."""
         return self.twin_of if self.hands_over else ""
 
     def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:
-        """Returns for how long the cluster has been lost. None when it is not lost, or when our collector is silent."""
+        """Returns how long the cluster has been lost, in seconds; None: it is not lost, or our collector is silent."""
         if self.troubled_at == NEVER or now - self.troubled_at > age_max_seconds:
             return None
         if not self.not_fresh(now, age_max_seconds):
@@ -186,7 +186,7 @@ class ClusterView:
         self.revision += 1
 
     def apply_claim(self, epoch: int) -> None:
-        """Notes that a collector claimed the cluster. Later changes of earlier ones are dropped (docs/turns.md)."""
+        """Stores a collector's claim of the cluster. Then changes of earlier collectors are dropped (docs/turns.md)."""
         self._claimed = max(self._claimed, epoch)
 
     def apply_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
@@ -254,7 +254,7 @@ class ClusterView:
             self.age_ms, self.heard_at = event.age_ms, now
 
     def _note_trouble(self, code: int, now: float) -> None:
-        """Notes trouble, or its end. Of a record of unknown age only the end of trouble counts."""
+        """Updates the times of trouble. A record of unknown age counts only if it reports the end of the trouble."""
         if code not in SIGNS_OF_LOSS:
             self.troubled_since = self.troubled_at = NEVER
         elif now != NEVER:

@@ -39,7 +39,7 @@ REASONS_SHOWN = 3
 class NodeLimit:
     """The reasons why nodes take no more replicas. reasons, beyond: as in Fit.
 
-    between: the least and the most replicas that may fit.
+    between: the least and the most replicas that may fit; None if they are equal.
     """
 
     reasons: tuple[tuple[str, int], ...]
@@ -61,11 +61,11 @@ class Fit:
     """The replicas of a shape that the nodes of a cluster take.
 
     per_node: int64 [rows], replicas that each node takes by itself. largest: the most on one node.
-    total: replicas that are placed whatever nodes the member's scheduler picks, in whatever order.
-    possible: the most replicas that can be placed. It differs from total for some shapes whose replicas bar nodes for
-    each other; all such shapes have bounds.
-    when_empty: whether a node would take one if nothing ran there.
-    reasons: (limit, number of nodes that it binds), most nodes first. beyond: limits of the sum, not of a node.
+    total: the replicas that fit for any choice of nodes by the member's scheduler, in any order.
+    possible: the most replicas that can be placed. It differs from total only for shapes whose replicas exclude nodes
+    for each other; these shapes have `bounds`.
+    when_empty: True if some node would take a replica if nothing ran there.
+    reasons: (limit, number of nodes with this limit), most nodes first. beyond: limits of the sum, not of a node.
     """
 
     per_node: Int64s
@@ -83,13 +83,13 @@ class Fit:
         return NodeLimit(self.reasons, self.beyond, (self.total, self.possible) if self.total < self.possible else None)
 
     def certain_without(self, lost: int) -> int:
-        """Returns `total` after the loss of room for `lost` replicas, wherever that loss costs most."""
+        """Returns how many replicas still certainly fit after room for `lost` replicas is gone, in the worst case."""
         if not self.bounds:
             return max(0, self.total - lost)
         return max(0, min(bound.certain(lost) for bound in self.bounds))
 
     def spare(self, wanted: int) -> int:
-        """Returns the most room that can be lost while `wanted` replicas stay certain; negative: they are not."""
+        """Returns how many replicas of room may be lost while `wanted` still fit; negative if they do not fit."""
         if not self.bounds:
             return self.total - wanted
         if self.total < wanted:
@@ -102,7 +102,7 @@ class Fit:
 
     @property
     def marks_of_a_pod(self) -> int:
-        """Returns the places that another pod may cost if it counts as one of the shape's own, besides its room."""
+        """Returns how many places one more pod may cost besides its own, if the ceilings count it like a replica."""
         return max((bound.ceilings_of_a_pod for bound in self.bounds), default=0)
 
 
@@ -118,8 +118,8 @@ def in_words(reasons: Sequence[tuple[str, int]]) -> str:
 def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     """Returns the replicas of a shape that the nodes take in their present state.
 
-    If its selectors mean only the pods of its own template, nobody knows which pods these are. Then `total` is the
-    least and `possible` the most over all cases.
+    If its selectors match only the pods of its own template, it is unknown which pods these are. Then `total` is the
+    least and `possible` the most over all possible cases.
     """
     fits = [_fit(candidate, nodes) for candidate in candidates(shape, nodes)]
     if len(fits) == 1:
@@ -178,9 +178,9 @@ def _one_that_takes_it(per_node: Int64s, nodes: ClusterNodes) -> bool:
 
 
 def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
-    """Returns whether a node would take one if nothing ran there.
+    """Returns whether some node would take a replica if nothing ran there.
 
-    Cordons, node troubles and loans are ignored: they pass.
+    Cordons, troubles and loans of nodes are ignored, because they end.
     """
     verdict = NodeFilters(nodes.live)
     filter_by_name(shape, nodes, verdict)
@@ -194,7 +194,7 @@ def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
 def fit_of_group(shape: Shape, group: NodeGroup) -> int:
     """Returns the replicas that one node of a node group would take.
 
-    0 where that depends on the domain in which the node would appear: nobody knows it before the node exists.
+    Returns 0 if that depends on the domain of the node, which is unknown before the node exists.
     """
     return 0 if depends_on_domain(shape) else most_of_group(shape, group)
 
@@ -204,7 +204,7 @@ def depends_on_domain(shape: Shape) -> bool:
 
 
 def most_of_group(shape: Shape, group: NodeGroup) -> int:
-    """Returns the most replicas that one node of a node group would take, in whatever domain it appears."""
+    """Returns the most replicas that one new node of a node group could take, for the best domain."""
     labels = dict(group.labels)
     if shape.node_name or not matches_labels(selector_requirements(shape), labels):
         return 0
@@ -220,7 +220,7 @@ def most_of_group(shape: Shape, group: NodeGroup) -> int:
 
 
 def _is_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
-    """Returns whether labels that new nodes surely have meet a limit. Nodes may get labels that are missing here."""
+    """Returns whether the certain labels of new nodes meet a volume limit. Nodes may get further labels."""
     sure = (term for term in limit.terms if all(entry.operator in ("In", "Exists") for entry in term.labels))
     return any(matches_labels(term.labels, labels) for term in sure)
 
@@ -248,7 +248,7 @@ def _rows(rows: Sequence[int], nodes: ClusterNodes) -> Bools:
 
 
 def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns [rows] the replicas by resources alone, and [rows] the index of the shape's request that binds."""
+    """Returns two arrays [rows]: the replicas by resources alone, and the index of the request that limits them."""
     binding = np.zeros(free.shape[1], np.int64)
     least = None
     for index, (name, amount) in enumerate(shape.requests):

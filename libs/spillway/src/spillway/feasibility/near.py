@@ -1,4 +1,4 @@
-"""Bounds for replicas that must be near each other when none runs yet: the first one picks the place for all."""
+"""Bounds for replicas that must run near each other, before any of them runs: the first one fixes the domain."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from spillway.feasibility.topology import SpreadBound
 from spillway.model import Int64s
 
 GROUPS_MAX = 64
-"""The most groups that are examined one by one under ceilings. With more groups, at most one replica is certain."""
+"""With ceilings, the most groups that are computed one by one. With more groups, only one replica is certain."""
 
 
 class NearBound:
-    """The bound of such a shape.
+    """The bound of a shape whose replicas must run near each other.
 
-    groups: [rows], nodes to which the first replica ties all others; NO_DOMAIN for a node that takes none.
+    groups: [rows], the group of each node: all replicas go to the first one's group; NO_DOMAIN: it takes none.
     """
 
     def __init__(self, everywhere: SpreadBound, groups: Int64s) -> None:
@@ -36,7 +36,7 @@ class NearBound:
         return self._everywhere.ceilings_of_a_pod
 
     def certain(self, lost: int = 0) -> int:
-        """Returns the certain replicas as Bound.certain does, whichever group the first replica picks."""
+        """Returns the certain replicas as SpreadBound.certain does, for the worst choice of the first replica."""
         if not self._everywhere.ceilings:
             return max(0, int(self._sums.min(initial=self.possible)) - lost)
         if self._bounds is None:

@@ -31,7 +31,7 @@ TRANSIENT_TAINTS = "node.kubernetes.io/"
 
 
 class NodeFilters:
-    """The nodes that are still open, and why others are out. Each node is out for the first reason that excluded it."""
+    """The nodes that are still open, and why the others are excluded. Of several reasons the first one is kept."""
 
     def __init__(self, live: Bools) -> None:
         self.open = live.copy()
@@ -75,14 +75,14 @@ def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) ->
 def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     """Excludes nodes by volume limits.
 
-    This is apart from node affinity, which also decides which nodes count for a spread.
+    It is not part of node affinity, because node affinity also decides which nodes count for a topology spread.
     """
     for limit in shape.volume_limits:
         verdict.out(~nodes_matching(limit.terms, nodes), limit.reason)
 
 
 def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
-    """Excludes nodes by lasting taints. It ignores lending's, and those that the cluster itself sets and removes."""
+    """Excludes nodes by lasting taints: not by the taint of lending, nor by taints that the cluster itself removes."""
     for index, taints in enumerate(nodes.taint_sets):
         lasting = [one for one in taints if one.key != LENDING and not one.key.startswith(TRANSIENT_TAINTS)]
         if untolerated(lasting, shape.tolerations) is not None:
@@ -94,7 +94,7 @@ def selector_requirements(shape: Shape) -> tuple[Requirement, ...]:
 
 
 def nodes_matching(terms: Sequence[NodeTerm], nodes: ClusterNodes) -> Bools:
-    """Returns [rows]: whether any term holds. Each label set is decided once; a node named by a term is looked up."""
+    """Returns [rows]: True if at least one term matches the node. For speed, each label set is tested only once."""
     matched = np.zeros(nodes.block.shape, np.bool_)
     for term in terms:
         held = _by_set([entry for entry in term.labels if entry.key != HOSTNAME_LABEL], nodes)
@@ -125,9 +125,9 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
-    """Returns [rows]: whether the labels meet the requirements.
+    """Returns [rows]: True if the node's labels meet all requirements.
 
-    Each value is decided once, as many label sets share it.
+    Each value of a label is tested once, because many label sets share it.
     """
     held = np.ones(len(nodes.label_sets) + 1, np.bool_)
     held[-1] = False
@@ -140,7 +140,7 @@ def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
 
 
 def _holds(requirement: Requirement, value: str | None) -> bool:
-    """Returns whether a requirement holds. value: None where the label is missing."""
+    """Returns whether a label value meets a requirement. value: None if the label is missing."""
     return matches_labels((requirement,), {} if value is None else {requirement.key: value})
 
 
@@ -151,9 +151,9 @@ def _named(names: Sequence[str], nodes: ClusterNodes) -> Bools:
 
 
 def _by_hostname(requirement: Requirement, nodes: ClusterNodes) -> Bools:
-    """Returns [rows]: whether the hostname meets a requirement.
+    """Returns [rows]: True if the node's hostname meets a requirement.
 
-    It is the node's name, unless the label set has another.
+    The hostname is the node's name, unless its label set has another one.
     """
     explicit = nodes.explicit_hostnames()
     implied = ~np.isin(nodes.label_set, list(explicit))

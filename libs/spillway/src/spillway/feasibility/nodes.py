@@ -25,8 +25,8 @@ class ClusterNodes:
     allocatable, requested: int64 [resources, rows]. block: int64 [rows], NO_BLOCK in a hole.
     revision: rises with every change; results computed from these arrays stay valid until then.
     labels_revision: rises when labels of nodes change, or when nodes come or go. namespaces: the labels of namespaces.
-    unlent: [rows], virtual nodes that do not count. The columns do not say this: a reader that also follows the owners'
-    rows marks them.
+    unlent: [rows], virtual nodes that do not count. The columns do not contain this: a reader that also follows the
+    owners' rows sets it.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class ClusterNodes:
 
     @property
     def loans(self) -> frozenset[tuple[str, int]]:
-        """Returns the nodes that are lent or on their way back, with their states. Any change gives another value."""
+        """Returns each lent or recalled node with its state, as a value that differs after any change of loans."""
         if self._loans[0] != self.revision:
             rows = np.flatnonzero((self.state != NODE_OWNED) & self.live).tolist()
             self._loans = self.revision, frozenset((self.names[row], int(self.state[row])) for row in rows)
@@ -80,19 +80,19 @@ class ClusterNodes:
 
     @property
     def virtual(self) -> npt.NDArray[np.bool_]:
-        """Returns [rows]: whether the labels say that it is a virtual node, which belongs to another cluster."""
+        """Returns [rows]: True for virtual nodes, by their labels. Such a node stands for a node of another cluster."""
         named: npt.NDArray[np.bool_] = np.isin(self.label_set, list(self.virtual_sets()))
         return named
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:
-        """Returns [rows]: whether the row has a node."""
+        """Returns [rows]: True if the row has a node, False for a hole."""
         there: npt.NDArray[np.bool_] = self.block != NO_BLOCK
         return there
 
     @property
     def counted(self) -> npt.NDArray[np.bool_]:
-        """Returns [rows]: nodes that this cluster may use: none that it lends, no virtual ones not lent to it."""
+        """Returns [rows]: True for nodes that this cluster may use: own nodes not lent away, and nodes lent to it."""
         counts: npt.NDArray[np.bool_] = self.live & (self.state == NODE_OWNED) & ~self.unlent
         return counts
 
@@ -134,9 +134,9 @@ class ClusterNodes:
     def without(
         self, namespace: str, labels: Mapping[str, str], requests: Sequence[tuple[str, int]], pods: int
     ) -> "ClusterNodes | None":
-        """Returns these nodes as they are once a workload's pods, known by their labels, are gone.
+        """Returns these nodes as they will be without the pods of a workload, which are found by their labels.
 
-        None when the number of pods with these labels is not `pods`: then they cannot be told from other pods.
+        Returns None if not exactly `pods` pods have these labels: then other pods have them, too.
         """
         wanted = set(labels.items())
         own = self.pods.matching((namespace,), lambda table: wanted <= set(table.labels))
@@ -256,12 +256,12 @@ class ClusterNodes:
         return hosts
 
     def explicit_hostnames(self) -> Mapping[int, str]:
-        """Returns by label set a hostname that is not implied by the node's name; "" for none at all."""
+        """Returns, by label set, each hostname that is not the node's name; "" if the hostname label is missing."""
         self._look_at_sets()
         return self._explicit_hostnames
 
     def virtual_sets(self) -> Mapping[int, tuple[str, str]]:
-        """Returns by label set of virtual nodes the owner and the node that it names; "" where it names none."""
+        """Returns, by label set of virtual nodes, the owner and the lent node in the labels; "" if one is missing."""
         self._look_at_sets()
         return self._virtual_sets
 
@@ -354,7 +354,7 @@ def _sum(amounts: Int64s) -> int:
 
 
 def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:
-    """Returns the ids that the entries of a message's table have here. New entries get new ids."""
+    """Returns the local id of each entry in a record's table. New entries get new ids."""
     local = []
     for value in values:
         if value not in ids:

@@ -1,7 +1,7 @@
-"""Selectors that mean only the pods of the replicas' own template (matchLabelKeys: pod-template-hash).
+"""Handles selectors that match only pods of the replicas' own template (matchLabelKeys: pod-template-hash).
 
-Only the cluster's controller knows which hash a template gets. So such a requirement stands for any possible hash: one
-that an otherwise matching pod has, or one that no pod has yet.
+Only the cluster's controller knows the hash of a template. So every possible hash is tried: each one that an otherwise
+matching pod has, and one that no pod has yet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ T = TypeVar("T", Spread, PodTerm)
 
 
 def candidates(shape: Shape, nodes: ClusterNodes) -> list[Shape]:
-    """Returns the shape with each possible hash. The first candidate is as if no pod of its template ran."""
+    """Returns the shape once for each possible hash. In the first one, no pod of its template runs yet."""
     meant: list[tuple[PodSelector, Iterable[str] | None]] = [
         (entry.selector, (shape.namespace,)) for entry in shape.spread
     ]

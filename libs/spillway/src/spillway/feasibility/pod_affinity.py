@@ -1,4 +1,4 @@
-"""Decides which nodes other pods bar, and which replicas bar each other: pod affinity, anti-affinity, topology spread.
+"""Decides which nodes other pods exclude, and how replicas exclude each other: pod (anti-)affinity, topology spread.
 
 Models the kube-scheduler's filters InterPodAffinity and PodTopologySpread (v1.36). Running pods decide each node on
 their own. The limits of the replicas on each other are left to topology.py, as ceilings and groups.
@@ -39,7 +39,7 @@ def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters
 
 
 def _unknown_to(shape: Shape, nodes: ClusterNodes) -> list[int]:
-    """Returns the tables of pods whose labels are unknown and that the shape's terms may mean."""
+    """Returns the tables of pods with unknown labels that the shape's terms may match."""
     if not nodes.pods.unknown:
         return []
     namespaces = {shape.namespace} if shape.spread else set()
@@ -52,7 +52,7 @@ def _unknown_to(shape: Shape, nodes: ClusterNodes) -> list[int]:
 
 
 def own_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceiling]]:
-    """Yields the ceilings that keep replicas apart, except the limit of one replica a node, which needs no ceiling."""
+    """Yields the ceilings from the replicas' anti-affinity. A limit of one replica a node needs no ceiling."""
     for key in dict.fromkeys(term.key for term in shape.apart if _is_own(term, shape, nodes)):
         if key != HOSTNAME_LABEL or not one_node_a_host(nodes):
             domains = nodes.domains(key)
@@ -126,7 +126,7 @@ def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, counting: Bools)
 
 
 def _pods_of_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]:
-    """Returns the tables of pods that a term of the shape means."""
+    """Returns the tables of pods that a term of the shape matches."""
     requirements = term.selector.requirements
     return nodes.pods.matching(
         namespaces_of(term, shape.namespace, nodes), lambda table: matches_labels(requirements, dict(table.labels))
@@ -136,8 +136,8 @@ def _pods_of_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]
 def namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str] | None:
     """Returns the namespaces in which a term looks for pods; None for all.
 
-    A namespace selector that matches a namespace without labels holds everywhere. The scheduler reads it so, since it
-    looks at other pods without the labels of their namespaces.
+    A namespace selector that matches a namespace without labels matches all namespaces. The scheduler does the same,
+    because it tests other pods without the labels of their namespaces.
     """
     if term.namespace_selector is None:
         return term.namespaces or (own,)
@@ -149,7 +149,7 @@ def namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str]
 
 
 def _is_own(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> bool:
-    """Returns whether a term of a shape means its own replicas."""
+    """Returns whether a term of a shape matches the shape's own replicas."""
     if not term.own or term.namespace_selector is None or shape.namespace in term.namespaces:
         return term.own
     requirements = term.namespace_selector.requirements
@@ -171,7 +171,7 @@ def _in_domains_of(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bool
 
 
 def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Bools]]:
-    """Yields by topology key the nodes around pods whose own anti-affinity means the replicas."""
+    """Yields, for each topology key, the nodes excluded by running pods whose anti-affinity matches the replicas."""
     tables_by_key: dict[str, list[int]] = {}
     for bearer, term, tables in nodes.pods.terms_about(shape.namespace):
         if means(term, bearer, shape, nodes):
@@ -181,7 +181,7 @@ def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str
 
 
 def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool:
-    """Returns whether a term of a pod in the namespace `bearer` means the replicas of a shape."""
+    """Returns whether a term of a pod in the namespace `bearer` matches the replicas of a shape."""
     named = term.namespaces or (() if term.namespace_selector is not None else (bearer,))
     selected = term.namespace_selector is not None and matches_labels(
         term.namespace_selector.requirements, namespace_labels(shape.namespace, nodes)
@@ -194,7 +194,7 @@ def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool
 def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Int64s | None:
     """Excludes nodes by affinity.
 
-    Each term needs a pod in its domain that all terms mean, except for the first replica.
+    In each term's domain there must be a pod that all terms match. The first replica is exempt.
     """
     domains = [nodes.domains(term.key) for term in shape.near]
     keyed = np.logical_and.reduce([found != NO_DOMAIN for found in domains])

@@ -33,7 +33,7 @@ class Entries(NamedTuple):
 class PodIndex:
     """The pods of one cluster. tables: one for each kind of pod.
 
-    Changes are appended, and merged at the next question, because most changes come in groups between two questions.
+    Changes are appended, and merged at the next read, because usually many changes come between two reads.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,9 @@ class PodIndex:
         return self._entries
 
     def matching(self, namespaces: Iterable[str] | None, matches: Callable[[PodTable], bool]) -> list[int]:
-        """Returns the ids of the tables of these namespaces, None for all, that a condition holds for.
+        """Returns the ids of the tables in these namespaces (None: all) that meet a condition.
 
-        Valid until a change.
+        The ids are valid until the next change.
         """
         self.entries()  # First, because it may renumber the tables.
         if namespaces is None:

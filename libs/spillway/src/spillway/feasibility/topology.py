@@ -7,9 +7,9 @@ until all nodes are barred or full. Its picks may decide how many pods that are.
 One ceiling: the number is the same for all picks. The emptiest domain rises until it is full, to m = min over domains
 of (pods there + room); the others rise to m + skew.
 
-Several ceilings over nested domains (hosts in zones): at the end, called standing still here, each domain is full, or
-at its ceiling, or barred from above. Counted from the inside out that gives the least number. The most is the same sum
-with the ceilings as high as they can get.
+Several ceilings over nested domains (hosts in zones): at the end, called a standstill here, each domain is full, or at
+its ceiling, or barred by an outer domain. Counted from the inside out that gives the least number. The most is the
+same sum with the ceilings as high as they can get.
 
 Domains that cross each other: each placed pod bars at most one place for each ceiling. So any order reaches 1/k of the
 replicas that k ceilings let in.
@@ -68,7 +68,7 @@ class Ceiling:
 
 
 class SpreadBound:
-    """The least and the most replicas under ceilings. takes: [rows], replicas that each node takes by itself."""
+    """The least and the most replicas under ceilings. takes: [rows], the replicas that each node takes by itself."""
 
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling]) -> None:
         self.takes = takes
@@ -135,7 +135,7 @@ class SpreadBound:
 
 
 class _Nested:
-    """Ceilings whose domains lie within those of the next ceiling. parents: [domains] of each, in the next one."""
+    """Ceilings whose domains lie within the domains of the next ceiling. parents: the outer domain of each domain."""
 
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling], parents: Sequence[Int64s]) -> None:
         self.ceilings = ceilings
@@ -162,7 +162,7 @@ class _Nested:
         return _sums(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
 
     def _heights(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
-        """Returns the lowest heights when all stands still with a ceiling's emptiest domain at a level; and sums."""
+        """Returns the lowest heights at a standstill with a ceiling's emptiest domain at this level, and the sums."""
         heights = [ceiling.lowest for ceiling in self.ceilings]
         if self.ceilings[index].counted is not None:
             heights[index] = emptiest + self.ceilings[index].skew
@@ -172,7 +172,7 @@ class _Nested:
         return heights, self._placed(heights)
 
     def least(self, lost: int) -> int:
-        """Returns the least replicas when all stands still, before `lost` is subtracted."""
+        """Returns the least replicas at a standstill, before `lost` is subtracted."""
         moving = [index for index, ceiling in enumerate(self.ceilings[:-1]) if ceiling.counted is not None]
         if not moving:
             return int(self._heights(0, 0, lost)[1][-1].sum())
@@ -197,9 +197,9 @@ class _Nested:
         """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
 
         Between two of these levels, the replicas in the domains grow by the same number for each level. Heights are the
-        smallest of such sums. The most that the other domains can fill is one sum less the smallest of such
-        differences. So the number that a domain lacks until all may stand still is concave in that range. If it is not
-        negative at both ends, nothing stands still in between.
+        smallest of such sums. The most that the other domains can fill is one sum minus the smallest of such
+        differences. So the number that a domain lacks until a standstill is possible is concave in that range. If it
+        is not negative at both ends, there is no standstill in between.
         """
         ceiling, room = self.ceilings[index], self.rooms[index]
         low = ceiling.present[ceiling.counted] if ceiling.counted is not None else ceiling.present
@@ -217,7 +217,7 @@ class _Nested:
         return bool(((before < lost) & (after > lost)).any())
 
     def _next_level(self, index: int, emptiest: int, lost: int, bends: list[int]) -> int:
-        """Returns the next level at which all may stand still, or one below that. Nothing stands still at this one."""
+        """Returns the next level with a possible standstill, or a level below it. The present level has none."""
         bend = next((one for one in bends if one > emptiest), emptiest + 1)
         least, most = emptiest + 1, bend - 1
         while most > least and self._is_bent(index, emptiest, most, lost):
@@ -234,10 +234,10 @@ class _Nested:
     def _may_stand(
         self, index: int, emptiest: int, heights: Sequence[int], levels: Sequence[Int64s], lost: int
     ) -> bool:
-        """Returns whether all can stand still while the emptiest domain of a ceiling is at this level.
+        """Returns whether a standstill is possible while the emptiest domain of a ceiling is at this level.
 
-        That domain is below its own ceiling. So it is full, or barred within, or a domain around it is at its height
-        and filled by the other domains in it.
+        That domain is below its own ceiling. So it is full, or inner ceilings bar it, or a domain around it is at its
+        height and filled by the other domains within.
         """
         ceiling = self.ceilings[index]
         low = (ceiling.present <= emptiest) & (ceiling.counted if ceiling.counted is not None else True)

@@ -1,7 +1,7 @@
 """Computes the limits that a shape's volume claims set on nodes in one cluster, and reports what is not computed.
 
 Source: the kube-scheduler's plugins VolumeBinding, for claims that are bound, and VolumeZone (v1.36). The collector
-reads volumes into limits (snapshot's core/volumes.py).
+converts volumes to limits (snapshot's core/volumes.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,9 @@ ONE_POD = "{}: that one pod at a time may use it"
 
 @dataclass(frozen=True, slots=True)
 class NamespaceClaims:
-    """The known volume claims of one namespace of one cluster. left_out: there are more than these.
+    """The known volume claims of one namespace of one cluster. left_out: True if there are more claims than these.
 
-    unread: the claims and volumes that our account has no right to read there.
+    unread: the resources (claims, volumes) that our account has no right to read there.
     """
 
     claims: Mapping[str, VolumeClaim] = field(default_factory=dict)
@@ -45,9 +45,9 @@ def limited(shape: Shape, known: NamespaceClaims) -> Shape:
 
 
 def uncomputed(there: Iterable[tuple[str, Shape, NamespaceClaims]]) -> tuple[str, ...]:
-    """Returns texts for people: what is not computed of volume claims.
+    """Returns warnings for the user about volume claims that the computation ignores.
 
-    there: clusters, each with the shape in it and the claims of the shape's namespace.
+    there: (cluster, shape in that cluster, claims of the shape's namespace there).
     """
     clusters_by_text: dict[str, list[str]] = {}
     for cluster, shape, known in there:

@@ -35,9 +35,9 @@ Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 PATIENCE_SECONDS, ANSWER_SECONDS = 0.5, 10.0
-"""How long a broker may be silent before another broker is asked too, and before this broker is given up."""
+"""The seconds of a broker's silence after which another one is asked too, and after which this one is given up."""
 KNOCK_SECONDS = 3.0
-"""How long a broker may take to say why it rejects a client."""
+"""The seconds that a broker may take to give the reason why it rejects a client."""
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """An ApiVersions request, version 0, without a client id. Its fields: length, API key, version, correlation id, client
 id."""
@@ -56,15 +56,15 @@ log = logging.getLogger(__name__)
 
 
 class LetNotIn(KafkaConnectionError):  # type: ignore[misc]
-    """A broker answers but refuses us, by TLS or authentication. This may pass, so it is tried again."""
+    """Raised if a broker refuses us by TLS or authentication. That may be temporary, so the caller tries again."""
 
 
 class LogClosed(BusUnavailable, OperatorError):
-    """A broker refused us for as long as the caller waited. The operator must change something, here or there."""
+    """Raised if a broker refused us for as long as the caller waited. The operator must change our or its settings."""
 
 
 class NotAllowed(OperatorError):
-    """The broker admits us and forbids an operation that we need. The text says which right is missing."""
+    """Raised if the broker admits us but forbids an operation that we need. The text names the missing right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ class KafkaSecurity:
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """The way to a Kafka.
+    """The address of a Kafka and our credentials there.
 
     bootstrap: host:port of brokers, separated by commas. who: our name in error texts.
-    proof: the other arguments of each client.
+    proof: the arguments for TLS and authentication of each client.
     """
 
     bootstrap: str
@@ -109,7 +109,7 @@ class KafkaAccess:
         return {"bootstrap_servers": await answering(self.bootstrap, tls=tls), **self.proof}
 
     def check_allowed(self, error: BaseException, verb: str) -> None:
-        """Raises NotAllowed when a client's error says that a right is missing. verb: the operation, for the text."""
+        """Raises NotAllowed if a client's error means a missing right. verb: the operation, for the text."""
         for cause in (error, error.__cause__):
             if kind := _FORBIDDEN.get(type(cause)):
                 named = cause.args[0] if cause and cause.args else ""
@@ -119,14 +119,14 @@ class KafkaAccess:
                 ) from error
 
     async def explain(self, error: BaseException, verb: str) -> None:
-        """Raises NotAllowed or LetNotIn, if either says more than a client's error. aiokafka only logs the reason."""
+        """Raises NotAllowed or LetNotIn if the reason is known. aiokafka's own error has no reason: it only logs it."""
         self.check_allowed(error, verb)
         reason = await self._refusal() if isinstance(error, KafkaConnectionError) else ""
         if reason:
             raise LetNotIn(reason) from error
 
     async def _refusal(self) -> str:
-        """Returns the reason of the first broker that refuses us. Empty when one admits us, or none gives a reason."""
+        """Returns the reason of the first broker that refuses us; empty if a broker admits us or no reason is given."""
         for broker in self.bootstrap.split(","):
             host, _, port = broker.rpartition(":")
             try:
@@ -249,7 +249,7 @@ async def answering(
 ) -> str:
     """Returns one of these brokers that answers.
 
-    Returns all of them when none does, so that the client gives the reason.
+    If none answers, returns all of them, so that the client raises the error.
     A broker that is frozen or cut off accepts connections and stays silent, and each client that begins with it waits
     for its whole request. So another broker is also asked when the earlier ones are silent for patience_seconds.
     """

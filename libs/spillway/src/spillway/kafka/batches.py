@@ -1,7 +1,8 @@
-"""Batches as brokers send them. One unreadable record stands for the records that aiokafka cannot read.
+"""Batches as brokers send them. Records that aiokafka cannot read are replaced by one record marked as unreadable.
 
 Brokers and several clients allow any bytes as a header's name; aiokafka expects UTF-8. And aiokafka decompresses a
-batch whole, however large it becomes. Without this module one record of one publisher would end a reader at each start.
+batch whole, however large it becomes. Without this module, one bad record of any publisher would end a reader at each
+start.
 """
 
 import struct
@@ -34,9 +35,9 @@ _CODEC: Final = 0b111
 
 @dataclass(frozen=True, slots=True)
 class UnreadRest:
-    """Stands for all records of a batch from the first unreadable one on.
+    """Replaces all records of a batch from the first unreadable one on.
 
-    Its offset is that of the batch's last record.
+    It has the offset of the batch's last record.
     """
 
     offset: int
@@ -111,7 +112,7 @@ class KafkaBatches:
         self._unpacked_bytes = 0
 
     def has_next(self) -> bool:
-        """Returns whether there is another batch for aiokafka. A rest that is dropped here is fetched again."""
+        """Returns whether aiokafka gets another batch. Batches that are dropped here are fetched again."""
         return self._unpacked_bytes < UNPACKED_AT_ONCE_BYTES and bool(self._records.has_next())
 
     def size_in_bytes(self) -> int:

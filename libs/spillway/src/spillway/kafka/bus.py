@@ -1,6 +1,6 @@
 """The bus on Apache Kafka. Only this package uses aiokafka, and hpa where it reads the Kafka of other people.
 
-Ends are the last stable offsets. They are asked for again until they pass all that was written before, at most for
+Ends are the last stable offsets. They are read again until they are after all earlier writes, at most for
 marks_seconds. A commit is acknowledged a moment before its mark lets readers pass, and an abandoned transaction must
 not keep anybody from being ready. Nothing committed is behind it: its topics have one writer, and taking the turn ends
 the transaction that the previous writer left open. Group members are static and leave the group when they stop: a
@@ -96,7 +96,7 @@ class KafkaBus:
         return self._state.fleet
 
     async def fleet_changed(self) -> str:
-        """Returns, with the reason, when the log belongs to another fleet or to none. Then the process must stop."""
+        """Waits until the log belongs to another fleet or to none; returns the reason. The process must then stop."""
         return await asyncio.shield(self._change)
 
     def partition_count(self, topic: Topic) -> int:
@@ -230,7 +230,7 @@ class KafkaBus:
             return await unmarked(committed, written, self._places(topics), self.settings.marks_seconds)
 
     async def hidden(self, topics: Sequence[Topic]) -> list[TopicPartition]:
-        """Returns partitions where the marks of one writer's commits have been missing longer than hidden_seconds."""
+        """Returns the partitions where a writer's commits have been without marks for longer than hidden_seconds."""
         async with self._both(topics) as (committed, written):
             return await hidden(committed, written, self._places(topics), self.settings.hidden_seconds)
 
@@ -340,7 +340,7 @@ class KafkaWriter:
         self.epoch = (await self._write([outgoing(turn)], unmarked))[0].offset
 
     async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
-        """Raises ValueError for an event that is too large: nothing was sent, and the writer stays usable."""
+        """Writes events in one transaction. ValueError for a too large event: nothing was sent, it can still write."""
         with sending([outgoing(event) for event in events], traces, self._bus.source) as records:
             await self._write(records)
 
@@ -388,7 +388,7 @@ class KafkaStandbyTurn:
             await asyncio.sleep(self._bus.settings.retry_seconds)
 
     async def lost(self) -> None:
-        """Returns when the turn is over, also when commits stay hidden: the next writer writes their marks."""
+        """Returns when the turn is over. Hidden commits also end it, because the next writer writes their marks."""
         ends = {asyncio.create_task(self._member.until(holds=False)), asyncio.create_task(self._hidden())}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -54,7 +54,7 @@ class KafkaFeed:
         self._drained = False
         """True if the last fetch found no records."""
         self._settled = -1
-        """The number of fetch answers after which the feed's end was last known, with all their records taken."""
+        """The number of answered fetches when all positions were last read, with all fetched records taken."""
         settings = bus.settings
         self._reading = LetterReading(
             bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters
@@ -88,7 +88,7 @@ class KafkaFeed:
             await asyncio.sleep(settings.retry_seconds / 10)
 
     def lags(self) -> dict[str, float]:
-        """Returns by topic how many records are not read yet, as of the last answers of the brokers."""
+        """Returns the number of unread records for each topic, by the last answers of the brokers."""
         found: dict[str, float] = {}
         for place, name in self._places.items():
             end = self._consumer.highwater(place)
@@ -97,7 +97,7 @@ class KafkaFeed:
         return found
 
     def ages(self) -> dict[str, float]:
-        """Returns by topic the seconds since the newest record that was read was written."""
+        """Returns the age in seconds of the newest record read, for each topic."""
         now_ms = time.time() * 1000
         return {topic: max(0.0, now_ms - written_ms) / 1000 for topic, written_ms in self._newest_ms.items()}
 
@@ -152,11 +152,10 @@ class KafkaFeed:
     async def _move(self, stored: Sequence[StoredRecord], answers: int) -> bool:
         """Updates the positions, and returns whether one moved.
 
-        A transaction's marker moves a position without a record.
-        To ask for hundreds of partitions costs a millisecond. So the positions of records are used at once, and all
-        partitions are asked at intervals until nothing was fetched since. Without fetch sessions nothing counts
-        answers, and all are asked each time. answers: the number of answers to fetches before the last records were
-        taken.
+        A transaction's marker moves a position without a record. Reading the positions of hundreds of partitions from
+        aiokafka takes a millisecond. So the positions of records are used at once, and those of all partitions are read
+        at intervals, until nothing more was fetched. Without fetch sessions answers are not counted, and all are read
+        each time. answers: the number of answered fetches when the last records were taken.
         """
         for record in stored:
             self._positions[record.topic, record.partition] = record.offset + 1

@@ -26,9 +26,10 @@ EPOCH_MAX = 2**31 - 1
 
 
 class FetchSession:
-    """The session with one broker, which gets one request after the other. A session with an error is opened again.
+    """The session with one broker, which gets one request at a time. After an error a new session is opened.
 
-    number: 0 before the broker gave one. epoch: of the next request. followed: all partitions that were ever requested.
+    number: the broker's number for it; 0: none yet. epoch: the epoch of the next request.
+    followed: all partitions that were ever requested.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class FetchSession:
         return news, [place for place in known if place not in wanted]
 
     def answered(self, wanted: Wanted, number: int, error: int) -> None:
-        """Notes the broker's answer to a fetch. A broker without sessions answers with number 0."""
+        """Updates the session after the broker's answer. number: 0 if it has no sessions. error: Kafka's code or 0."""
         if error:
             was_new = self.epoch <= OPENS
             self.failed()
@@ -58,7 +59,7 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
 
     def failed(self) -> None:
-        """Notes that the broker may not have got the request. The next one opens another session in its place."""
+        """Makes the next request open a new session, because the broker may not have received the last one."""
         self.epoch = min(self.epoch, OPENS)
 
 
@@ -97,7 +98,7 @@ class SessionClient:
 
     Fetches have a connection of their own: a broker answers the requests of a connection one after the other, and other
     requests must not wait for new records. sessions: by broker. answers: the number of answered fetches.
-    idle_wait_ms: how long a fetch of all followed partitions may wait. follows: whether a partition is still read.
+    idle_wait_ms: how long a fetch of all followed partitions may wait. follows: returns whether a partition is read.
     """
 
     def __init__(self, client: Any, idle_wait_ms: int, follows: Callable[[TopicPartition], bool]) -> None:

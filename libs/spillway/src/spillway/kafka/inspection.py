@@ -34,9 +34,9 @@ MAY_NOT_ASK = (ClusterAuthorizationFailedError, UnsupportedVersionError, NotImpl
 class TopicFound:
     """One of our topics on the brokers.
 
-    copies: of the partition with the fewest copies. behind: the number of partitions with a copy that is not in sync.
+    copies: the number of copies of the partition with the fewest. behind: how many partitions have a copy out of sync.
     leaderless: the number of partitions that nobody can write.
-    configs: by Kafka's names; the broker's value where the topic has none of its own.
+    configs: by Kafka's names; if the topic does not set one, the broker's value.
     """
 
     partitions: int
@@ -51,8 +51,8 @@ class DiskFound:
     """A log directory of a broker.
 
     used: bytes of the partitions in it. size, free: bytes of its volume, −1 when the broker does not report them.
-    trouble: why nothing is known of it. may_not_ask: because we lack the right, or the broker is too old for the
-    request.
+    trouble: the reason why its size is unknown. may_not_ask: True if that is because we lack the right, or the broker
+    is too old for the request.
     """
 
     broker: int
@@ -209,7 +209,7 @@ def _unknown(broker: int, error: type[Exception], trouble: str) -> DiskFound:
 
 
 async def disks_of(client: Any, broker: int) -> list[DiskFound]:
-    """Returns the log directories of a broker. A broker without information has one entry whose trouble says why."""
+    """Returns the log directories of a broker. If they are unknown, returns one entry with the reason as trouble."""
     try:
         answer = (await client.send(broker, _DescribeLogDirs())).to_object()
     except (KafkaError, NotImplementedError) as error:

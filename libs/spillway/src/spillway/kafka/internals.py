@@ -1,7 +1,7 @@
-"""All uses of private parts of aiokafka. Other modules use none. The numbers are those of docs/adr/0036.
+"""All uses of private parts of aiokafka. Other modules use none. The numbers are the rows of docs/adr/0036.
 
-Each point says what shape it needs of aiokafka. `usable_points` compares all of them with the installed version, once
-when a service starts. A point that is needed and not usable ends the start; any other is left out. Do not call a
+Each point lists the names that it needs in aiokafka. `usable_points` looks for all of them in the installed version,
+once when a service starts. If a required point is not usable, the start fails; another one is left out. Do not call a
 function of a point that was left out.
 """
 
@@ -47,7 +47,7 @@ class Point:
 
 
 def _fetch_request_lacks() -> str:
-    """Returns the missing attributes of those that SessionClient reads of a request, or sets in its struct; or ""."""
+    """Returns the attributes of a request that SessionClient reads or sets and that are missing; "" if none is."""
     fetch = importlib.import_module("aiokafka.protocol.fetch")
     request = fetch.FetchRequest(1, 2, 3, 0, [("topic", [(0, 0, 9)])], rack_id="rack")
     if fetch_terms(request) != FetchTerms(max_wait_ms=1, min_bytes=2, max_bytes=3, isolation_level=0, rack_id="rack"):
@@ -144,7 +144,7 @@ POINTS: Final = (
 
 
 class OtherShape(OperatorError):
-    """The installed aiokafka lacks a point that is needed."""
+    """Raised if the installed aiokafka does not have a point that is required."""
 
 
 def usable_points() -> frozenset[Point]:
@@ -180,7 +180,7 @@ def _lacks(point: Point) -> str:
 
 
 def _unread(point: Point) -> Iterator[tuple[str, str]]:
-    """Yields each function with a name that it was expected to use and does not use."""
+    """Yields (function, name) for each name that the function should use but does not."""
     for function, names in point.uses.items():
         code = getattr(inspect.unwrap(_found(function) or (lambda: None)), "__code__", None)
         known = () if code is None else code.co_names
@@ -247,9 +247,9 @@ def own_assignor() -> Any:
 
 
 def tell_generation(assignor: Any, consumer: Any) -> None:
-    """3. Tells the assignor the generation.
+    """3. Passes the group's generation to the assignor.
 
-    aiokafka does not, so a frozen member would get back a turn it lost (#1176).
+    aiokafka does not do it. So a member that was frozen would get back a turn that it has lost (#1176).
     """
     assignor.on_generation_assignment(consumer._coordinator.generation)
 

@@ -33,9 +33,9 @@ class GroupSeat(ConsumerRebalanceListener):  # type: ignore[misc]
             self._member.set(frozenset(place.partition for place in assigned))
 
     async def trouble(self, every_seconds: float) -> Exception:
-        """Returns the error that aiokafka could not recover from.
+        """Waits for an error from which aiokafka cannot recover, and returns it. Looks every `every_seconds`.
 
-        aiokafka keeps such an error for the next fetch. Until then it sends no heartbeat and does not join again.
+        aiokafka raises such an error only at the next fetch. Until then it sends no heartbeat and does not join again.
         """
         while True:
             await asyncio.sleep(every_seconds)
@@ -80,7 +80,7 @@ class GroupMember:
     async def stay(
         self, look_seconds: float, retry_seconds: float, close_later: Callable[[Awaitable[None]], object]
     ) -> None:
-        """Joins again whenever aiokafka gave up. Runs until cancelled."""
+        """Joins the group again each time aiokafka has given up. Runs until it is cancelled."""
         while True:
             assert self.seat is not None
             trouble = await self.seat.trouble(look_seconds)

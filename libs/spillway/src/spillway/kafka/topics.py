@@ -74,11 +74,11 @@ async def ensure_topics(
     say: Callable[[str], None] = log.info,
     wanted_fleet: str | None = None,
 ) -> str:
-    """Creates missing topics, reports differences to `say`, forms the fleet if there is none, and returns the fleet id.
+    """Creates missing topics, passes differences as text to `say`, forms the fleet if there is none. Returns its id.
 
     Raises OperatorError when fleet_name cannot be the value of a label.
-    wanted_fleet: the only fleet that may have been formed before; another one raises OtherFleet. Empty: no fleet may.
-    None: any may.
+    wanted_fleet: the id of the only fleet that may exist already; another one raises OtherFleet. Empty: no fleet may
+    exist. None: any may.
     """
     if not _FLEET_NAME.fullmatch(fleet_name):
         text = f"letters, digits, '-', '_' and '.', at most {FLEET_NAME_LENGTH_MAX}: objects bear it in a label"
@@ -233,7 +233,7 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
 async def log_changed(
     known: TopicsState, read: Callable[[], Awaitable[TopicsState]], every_seconds: float, request_seconds: float
 ) -> str:
-    """Returns, with the reason, when the log's fleet or partitions change. Logs once when the log stops answering."""
+    """Waits until the log's fleet or partitions change; returns the reason. Logs once when the log does not answer."""
     connected = True
     metrics.BUS_CONNECTED.set(1)
     while True:
@@ -257,7 +257,7 @@ async def log_changed(
 
 
 async def unmarked(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
-    """Returns the partitions that still end in a transaction without a mark after `seconds`; none as soon as none does.
+    """Returns the partitions that still end in a transaction without a mark after `seconds`; [] as soon as none does.
 
     committed, written: consumers with isolation read_committed and read_uncommitted.
     A broker that dies between a commit and its marks, and comes back, may take the marks for written (seen with Kafka
@@ -274,9 +274,9 @@ async def unmarked(committed: Any, written: Any, places: list[TopicPartition], s
 
 
 async def hidden(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
-    """Returns the partitions whose readers stood still before existing records for `seconds`, as soon as there are any.
+    """Waits until readers of some partitions did not advance to existing records for `seconds`; returns the partitions.
 
-    That is longer than any transaction takes, so the marks are missing. It looks once in `seconds`. committed, written:
+    That is longer than any transaction takes, so the marks are missing. It looks every `seconds`. committed, written:
     as in unmarked.
     """
     before: Mapping[TopicPartition, int] = {}

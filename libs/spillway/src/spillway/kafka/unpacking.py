@@ -1,6 +1,6 @@
 """Decompresses the records of a batch up to a limit. aiokafka decompresses a batch whole, however large it becomes.
 
-Each codec writes into a buffer of that size, or states the size beforehand. So no batch takes more memory than that.
+Each codec writes into a buffer of that size, or gives the size beforehand. So no batch takes more memory than that.
 """
 
 import struct
@@ -32,7 +32,7 @@ _BLOCK_BYTES: Final = struct.Struct(">i")
 
 
 class CannotUnpack(ValueError):
-    """The compressed records are invalid for their codec, or larger than the bound."""
+    """Raised if compressed records are invalid for their codec, or larger than the bound."""
 
 
 def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:

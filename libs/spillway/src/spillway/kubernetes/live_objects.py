@@ -27,8 +27,8 @@ SERVICE_SPEC_OF_ONE_CLUSTER = frozenset(
 def declared_form(live: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     """Returns a manifest whose apply changes nothing. A Deployment's and a StatefulSet's replicas are left out.
 
-    Left out are also a Job's selector and labels, which the cluster made; the status in volumeClaimTemplates; and what
-    the cluster allocated to a Service: addresses, address families, node ports. "None" (headless) stays.
+    Also left out are a Job's selector and labels from the cluster, the status in volumeClaimTemplates, and the values
+    that the cluster allocated to a Service: addresses, address families, node ports. "None" (headless) stays.
     """
     kept: Manifest = {key: value for key, value in live.items() if key != "status"}
     kept = without_nulls(kept) | {"apiVersion": api_version, "kind": kind}
@@ -75,7 +75,7 @@ def first_difference(one: Any, other: Any, path: str = "") -> str:
 
 
 def first_not_so(declared: Any, live: Any, path: str) -> str:
-    """Returns the path of the first declared field whose value a live object does not have; empty when it has all.
+    """Returns the path of the first declared field whose value differs in a live object; empty if there is none.
 
     The live object may have more fields, such as defaults and fields of others. An empty value may be absent. Amounts
     may be written in another form.
@@ -100,10 +100,10 @@ def _same_amount(one: Any, other: Any, path: str) -> bool:
 
 
 def with_spec_taken_over(managed: Sequence[Mapping[str, Any]], manager: str, api_version: str) -> list[Manifest] | None:
-    """Returns managedFields in which only one manager's applies own the spec; None when that is so already.
+    """Returns managedFields in which only `manager` owns the spec, by apply; None if that is so already.
 
-    Otherwise a field that somebody's update set would stay when a later apply leaves it out. Subresources keep their
-    owners.
+    Otherwise a field that another manager's update set would stay when a later apply leaves it out. Subresources keep
+    their owners.
     """
     ours = (manager, "Apply")
     kept, taken, changed = list[Manifest](), Manifest(), False

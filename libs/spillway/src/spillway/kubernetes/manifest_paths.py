@@ -10,9 +10,9 @@ TYPES: Final = {
 
 
 def with_key(value: object, path: str, error: str) -> str:
-    """Returns the path of msgspec's error, with a key in place of a last step that stands for any key.
+    """Returns the path of msgspec's error. If its last step is a placeholder for any key, a real key replaces it.
 
-    That key is the first one whose value has the type that the error names.
+    The real key is the first one whose value has the type that the error names.
     """
     whole, _, rest = path.partition("[...]")
     if whole == path or rest:

@@ -22,8 +22,8 @@ LABEL_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 class ReadManifest(str):
     """A manifest that was read once: its text, and a form that is quick to read again.
 
-    json: the same as JSON; empty where the text is JSON, or has values that JSON lacks.
-    trouble: why it is no object that may be read; empty when it is one.
+    json: the manifest as JSON; empty if the text is JSON already, or has values that JSON lacks.
+    trouble: the reason why it is refused; empty if it is accepted.
     """
 
     __slots__ = ("json", "trouble")
@@ -32,11 +32,11 @@ class ReadManifest(str):
 
 
 class _UnreadableText(Exception):
-    """A text cannot be read. The error says what is wrong, without the name of the text."""
+    """Raised if a text cannot be read. The error names the fault, but not the name of the text."""
 
 
 def read_once(text: str, budget: ValueBudget) -> ReadManifest:
-    """Reads a manifest within the budget. Raises nothing: the next reader reports what is wrong with it."""
+    """Reads a manifest within the budget. Raises nothing: the next reader reports its faults."""
     manifest = ReadManifest(text)
     manifest.json, manifest.trouble = "", ""
     try:
@@ -57,7 +57,7 @@ def check_size(text: str, where: str) -> int:
 
 
 def read_object(text: str, where: str) -> dict[str, Any]:
-    """Returns the object in a manifest. Raises RequestError that says what is wrong with it, under the name `where`."""
+    """Returns the object in a manifest. Raises RequestError with the fault; `where` names the manifest in the text."""
     check_size(text, where)
     try:
         parsed = _read_again(text) if isinstance(text, ReadManifest) else _parsed(text, ValueBudget(NODES_MAX))
@@ -127,7 +127,7 @@ def _json_of(value: object) -> str:
 
 
 def canonical(value: object) -> bytes:
-    """Returns JSON in which equal values are equal bytes. Raises RequestError for values that JSON lacks, as NaN."""
+    """Returns JSON that is the same for equal values. Raises RequestError for values that JSON lacks, such as NaN."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -184,7 +184,7 @@ def _walked(parsed: object) -> Iterator[tuple[object, int]]:
 
 
 def _own_bytes(value: object) -> int:
-    """Returns the bytes of a text, or of a mapping's keys. For a number a little less than its digits."""
+    """Returns the bytes of a text, or of a mapping's keys. For a number, returns a little less than its digits."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
     if isinstance(value, int):

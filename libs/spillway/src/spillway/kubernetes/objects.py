@@ -41,7 +41,7 @@ class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Meta(Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata without annotations. Those of pods and nodes are large and many, and are not needed."""
+    """Metadata without annotations, which are large and not needed for most pods and nodes."""
 
     name: str
     namespace: str = ""
@@ -153,9 +153,9 @@ class ObservedPodSpec(PodSpec, frozen=True, gc=False, rename="camel"):
 
 
 class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The status of a container. resources: those it runs with now.
+    """The status of a container. resources: the resources that it runs with now.
 
-    allocated_resources: those its node has promised it.
+    allocated_resources: the resources that its node has promised it.
     """
 
     name: str = ""
@@ -281,7 +281,7 @@ class PersistentVolume(Struct, frozen=True, gc=False, rename="camel"):
 
 
 def is_object_name(text: object) -> bool:
-    """Returns whether an object can have this name. Such a name is safe as one step of a request's path."""
+    """Returns whether Kubernetes allows this name for an object. An allowed name is safe in the path of a request."""
     return isinstance(text, str) and _OBJECT_NAME.fullmatch(text) is not None
 
 
@@ -402,7 +402,7 @@ HostPort = tuple[str, str, int]
 
 
 def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
-    """Returns what the kube-scheduler subtracts from a node for this pod: cpu in thousandths, all else in units.
+    """Returns the amounts that the kube-scheduler subtracts from a node for a pod: cpu in thousandths, others in units.
 
     The sum is exact and rounded once, as in the scheduler. The pod's own place (`pods`: 1) is not in it.
     status: of a pod on a node. During a resize in place, the largest of the requested, actual and allocated amounts
@@ -459,7 +459,7 @@ class _RunningPod(NamedTuple):
 
 
 def _running(spec: PodSpec, status: PodStatus) -> _RunningPod | None:
-    """Returns the running state, or None where nothing can differ from the requests."""
+    """Returns the running state; None if it cannot differ from the requests."""
     reported = (*status.container_statuses, *status.init_container_statuses)
     if spec.resources is None and not any(entry.resources for entry in reported):
         return None

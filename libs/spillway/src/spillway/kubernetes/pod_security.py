@@ -1,6 +1,6 @@
 """Kubernetes' Pod Security Standards: finds the fields of a pod that violate the levels baseline and restricted.
 
-The checks, their names and what they allow are those of k8s.io/pod-security-admission v0.36.1, policy version v1.35.
+The checks, their names and the allowed values come from k8s.io/pod-security-admission v0.36.1, policy version v1.35.
 The texts are our own.
 """
 
@@ -47,7 +47,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A field that violates a level. check: its name in Kubernetes. expected: for people, the allowed values."""
+    """A field that violates a level. check: Kubernetes' name of the check. expected: the allowed values, as text."""
 
     check: str
     field: str
@@ -261,7 +261,7 @@ def _contexts(spec: Object) -> Iterator[tuple[str, Object]]:
 
 
 def _has_user_namespace(spec: Object) -> bool:
-    """Returns whether the pod has its own user namespace. Root in such a pod has no rights on its node."""
+    """Returns whether the pod has its own user namespace. Then root in the pod has no rights on its node."""
     return spec.get("hostUsers") is False
 
 

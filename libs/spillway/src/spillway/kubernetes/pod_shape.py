@@ -42,7 +42,7 @@ NODE_OPERATORS = (*OPERATORS, "Gt", "Lt")
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 OWN_TEMPLATE = ("",)
-"""The value of these labels before it is known: the cluster's controller will give it to the replicas.
+"""The placeholder for the value of these labels, which the cluster's controller will give to the replicas.
 
 For any other label it means the empty value, which a label may have.
 """
@@ -82,7 +82,7 @@ class _Amounts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def bare(shape: Shape) -> Shape:
-    """Returns a shape without its notes, so that equal demands are equal values."""
+    """Returns a shape without its notes, so that shapes with equal demands compare as equal."""
     return replace(shape, unmodelled=())
 
 
@@ -201,7 +201,7 @@ def _requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...
 def _admitted(spec: Mapping[str, Any], amounts: "_Amounts") -> objects.PodSpec:
     """Returns the pod as the API server makes it: a resource with only a limit is requested at that limit.
 
-    The limits of the pod as a whole count so only for resources that no container requests.
+    For the limits of the pod as a whole, that is so only for resources that no container requests.
     """
     pod: objects.PodSpec = msgspec.convert(spec, objects.PodSpec)
     containers = _with_limits(pod.containers, amounts.containers)
@@ -265,7 +265,7 @@ def _labels(template: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
-    """Returns the limits that quotas count, by the rules of requests. Overhead counts only beside a limit."""
+    """Returns the limits that quotas count, by the rules of requests. Overhead is added only to an existing limit."""
     pod = convert(spec, _Amounts, where)
     limits = objects.pod_requests(
         msgspec.structs.replace(
@@ -382,14 +382,14 @@ def _pod_selector(selector: LabelSelector | None, where: str) -> PodSelector:
 
 
 def _means_itself(selector: PodSelector, labels: Mapping[str, str]) -> bool:
-    """Returns whether a selector means pods with these labels, including the hash that they will get."""
+    """Returns whether a selector matches pods with these labels and with the template hash that they will get."""
     known = [entry for entry in selector.requirements if not is_of_own_template(entry)]
     unknown = [entry for entry in selector.requirements if is_of_own_template(entry)]
     return matches_labels(known, labels) and all(entry.operator == "In" for entry in unknown)
 
 
 def is_of_own_template(requirement: Requirement) -> bool:
-    """Returns whether a requirement is about the template hash that nobody knows yet."""
+    """Returns whether a requirement is about the template hash, which is not known yet."""
     return requirement.values == OWN_TEMPLATE and requirement.key in TEMPLATE_HASH_LABELS
 
 

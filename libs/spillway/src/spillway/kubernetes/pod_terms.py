@@ -1,4 +1,4 @@
-"""The required anti-affinity of running pods: the few fields of it that are read, and the terms that they make.
+"""The required anti-affinity of running pods: its few fields that we read, and the terms made of them.
 
 Fields that do not pass the API server's checks are ignored: no API server stores such an object.
 """
@@ -14,7 +14,7 @@ UNREAD: Final = Raw(b"null")
 """The default of fields that are kept as raw JSON. They are parsed only for pods that wait, which are few."""
 
 LABELS_UNKNOWN: Final = (("spillway.io/labels-unknown", ""),)
-"""Stands for the labels of a pod that has more labels or terms than a record holds. This label is never read from a pod
+"""Replaces the labels of a pod that has more labels or terms than a record holds. This label is never read from a pod
 itself."""
 
 
@@ -47,7 +47,7 @@ class RequiredPodAffinity(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObservedAffinity(RequiredPodAffinity, frozen=True, gc=False, rename="camel"):
-    """An affinity with fields that are read for few pods only; they are kept undecoded."""
+    """An affinity whose fields are needed for few pods only, and are kept undecoded."""
 
     node_affinity: Raw = UNREAD
     pod_affinity: Raw = UNREAD
@@ -60,7 +60,7 @@ def count_of_terms(affinity: RequiredPodAffinity | None) -> int:
 
 
 def apart_terms(affinity: RequiredPodAffinity | None) -> tuple[PodTerm, ...]:
-    """Returns the terms that keep other pods away from a pod. A term without a selector means no pod."""
+    """Returns the terms that keep other pods away from a pod. A term without a selector matches no pod."""
     if affinity is None or affinity.pod_anti_affinity is None:
         return ()
     return tuple(

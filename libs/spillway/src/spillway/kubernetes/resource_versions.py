@@ -7,8 +7,8 @@ VERSION_DIGITS_MAX: Final = 20
 
 
 def version_number(text: str) -> int | None:
-    """Returns a version as a number, or None when the text is no number. Versions of one resource rise.
+    """Returns a version as a number; None if the text is not a number. Versions of one resource only rise.
 
-    The text may be anything, since any server may send it.
+    Any text is accepted, because any server may have sent it.
     """
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= VERSION_DIGITS_MAX else None

@@ -13,10 +13,10 @@ from spillway.model import PodTerm, Requirement, Shape
 TERMS_MAX: Final = 100
 """Entries of each list: tolerations, spread constraints, terms of node affinity and of each kind of pod affinity."""
 LABELS_MAX: Final = 1_000
-"""Labels and expressions in all lists together and in nodeSelector."""
+"""The most labels and expressions in all lists together and in nodeSelector."""
 VALUES_MAX: Final = 10_000
-"""Values in all expressions, with the namespaces and label keys of terms. A template may name each node that its pods
-may run on, so the bound is high.
+"""The most values in all expressions, namespaces and label keys of terms included. It is high because a template may
+name each node on which its pods may run.
 """
 RESOURCES_MAX: Final = 64
 """Names of resources that a pod asks for. Each name is a column in an array of all shapes."""

@@ -1,6 +1,6 @@
 """Accepts connections up to a limit. It closes strangers' connections first, and survives a lack of file descriptors.
 
-The front of gRPC and the HTTP ports use it: each says how it serves a connection and how it closes one.
+The front of gRPC and the HTTP ports use it. Each passes its own functions to serve and to close a connection.
 """
 
 import asyncio
@@ -137,7 +137,7 @@ class RefusalLog:
         self._say()
 
     def note_trouble(self, error: OSError) -> None:
-        """Puts this error into the next log line."""
+        """Adds this error to the next log line."""
         self._trouble = f"{error.strerror or error}"
 
     def _say(self) -> None:

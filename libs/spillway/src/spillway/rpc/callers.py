@@ -65,8 +65,8 @@ class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PodRights:
     """The limits on a caller's pods and Services, as in the callers file.
 
-    priority_classes: None means all but Kubernetes' own. priority_max: None means any.
-    service_types: None means the types that take nothing from others, unless the level is any.
+    priority_classes: None: all except Kubernetes' own. priority_max: None: no limit.
+    service_types: None: only types that take no ports or addresses from others; all types if the level is any.
     """
 
     security: str = ANY
@@ -100,7 +100,7 @@ class Caller:
         return EVERYTHING not in self.namespaces
 
     def may_see(self, namespace: str) -> bool:
-        """Returns whether this caller may ask about a namespace; empty stands for all of them."""
+        """Returns whether this caller may read a namespace. An empty namespace means all namespaces."""
         matching = (fnmatchcase(namespace, pattern) for pattern in self.namespaces)
         return not self.is_restricted or (bool(namespace) and any(matching))
 
@@ -113,7 +113,7 @@ class Caller:
         )
 
     def require(self, verb: str, namespace: str) -> None:
-        """Raises PERMISSION_DENIED, naming verb and namespace. An empty namespace stands for all of them."""
+        """Raises PERMISSION_DENIED if the caller may not use the verb in the namespace. Empty: in all namespaces."""
         self.require_verb(verb)
         if self.may_see(namespace):
             return
@@ -206,7 +206,7 @@ def _check(entries: Collection[CallerEntry]) -> None:
 
 
 def _called_now(verbs: Collection[str]) -> str:
-    """Returns a text with the present names of former verbs. A former name gives no right."""
+    """Returns a text for an error: the present names of former verbs in the file. A former name gives no right."""
     renamed = sorted((verb, VERB_BY_FORMER_VERB[verb]) for verb in verbs if verb in VERB_BY_FORMER_VERB)
     return "".join(f"{former} is called {verb} now; " for former, verb in renamed)
 
@@ -225,7 +225,7 @@ class CallersFile:
         metrics.CALLERS_FILE_BAD.set(0)
 
     def look(self) -> bool:
-        """Reads the file again. Returns whether its callers changed. A bad file is reported; the callers stay."""
+        """Reads the file again. Returns whether its callers changed. A bad file is logged, and the old callers stay."""
         trouble, content = "", None
         try:
             content = self._read(self.name)

@@ -33,7 +33,7 @@ class Call:
     reply_message: type[Message]
 
     def read_request(self, data: bytes, entries_max: int) -> Any:
-        """Returns the request. Raises DecodeError, or TooManyEntries before any value is made of the entries."""
+        """Returns the request. Raises DecodeError; or TooManyEntries, before values of the entries are built."""
         message = self.request_message.FromString(data)
         messages.check_entries(message, len(data), entries_max)
         return messages.value_from(message, self.request)
@@ -44,7 +44,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class RpcService:
-    """A gRPC service. name: the full name. who: its name in sentences for people."""
+    """A gRPC service. name: its full name. who: its name in texts for users."""
 
     name: str
     who: str

@@ -64,9 +64,9 @@ class _Client:
     """A client of one of our services. Open it with `async with`; one for each process is enough.
 
     endpoints: host:port of every instance. ca: file of the CA; it turns TLS on. identity: files of our certificate and
-    key. UNAVAILABLE is tried again, at the leader that an instance names or at the next endpoint. The tries have the
-    same idempotency key (one is made when absent). They end after retry_seconds, or after the call's time. Everything
-    else raises RequestError.
+    key. After UNAVAILABLE it tries again, at the leader that an instance names or at the next endpoint. All tries have
+    the same idempotency key (one is made if absent). They end after retry_seconds, or after the call's time. Any other
+    error raises RequestError.
     fleet: the id of the fleet that the caller means. An instance of another fleet refuses the call and does nothing.
     Empty: any fleet.
     """
@@ -111,7 +111,7 @@ class _Client:
             await channel.close()
 
     def leader(self) -> str:
-        """Returns the address of the active instance by the last answer; empty when no answer named one."""
+        """Returns the address of the active instance from the last answer; empty if no answer had one."""
         return self._leader
 
     async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
@@ -155,7 +155,7 @@ class _Client:
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
 
     async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
-        """Repeats at the active instance a call that a standby answered. None if it is silent, or a standby."""
+        """Repeats a call at the active instance, after a standby answered it. Returns None without a better answer."""
         seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
         with suppress(aio.AioRpcError):
             reply = call.read_reply(await self._stub(leader, call)(data, timeout=seconds, metadata=self._metadata()))
@@ -183,7 +183,7 @@ class _Client:
         return Route(self._endpoints, self._leader, seconds, self._random)
 
     def _hear(self, endpoint: str, trailer: Any) -> str:
-        """Returns the leader that an answer names, if the client may follow it. No unknown address gets the token."""
+        """Returns the leader in an answer; "" if the client must not call it: no unknown host may get the token."""
         self.fleets.hear(endpoint, trailer)
         leader = str(dict(trailer or ()).get(LEADER_TRAILER, ""))
         if not (leader in self._endpoints or self._ca or is_loopback(leader.rpartition(":")[0])):

@@ -27,8 +27,8 @@ class ConnectionVerdict:
 class ConnectionCounts:
     """Counts open connections. most: of all together. address_most: of one address. strangers_most: of strangers.
 
-    A known connection is never closed for another one. A stranger's is: the oldest one of the address that has the most
-    strangers, so a crowd from one place loses its own connections.
+    A known connection is never closed for a new one, but a stranger's is: the oldest one of the address with the most
+    strangers. So many strangers from one address lose only their own connections.
     """
 
     def __init__(self, most: int, address_most: int, strangers_most: int) -> None:

@@ -15,7 +15,7 @@ def fleet_in(metadata: Any) -> str:
 
 
 def refuse_other(who: str, fleet: str, meant: str, where: str = "") -> None:
-    """Raises RequestError when both fleets are known and differ. where: the endpoint, on the caller's side."""
+    """Raises RequestError if both fleets are known and differ. where: the endpoint, if the client checks."""
     if fleet and meant and fleet != meant:
         text = f"this {who} is of fleet {fleet}, and {meant} was meant: nothing was done"
         raise RequestError("FAILED_PRECONDITION", f"{where}: {text}" if where else text)
@@ -26,8 +26,8 @@ class Fleets:
     """The fleets that a client has met.
 
     who: the service that it calls. meant: the fleet that the caller means; empty: any.
-    answered: the fleet that answered last. is_other: whether it differs from the fleet that was meant.
-    changed: an endpoint of each fleet in which a call changed something.
+    answered: the fleet that answered last. is_other: True if it is not the fleet that was meant.
+    changed: for each fleet in which a call changed something, one endpoint.
     """
 
     who: str
@@ -40,7 +40,7 @@ class Fleets:
         return ((FLEET_KEY, self.meant),) if self.meant else ()
 
     def hear(self, endpoint: str, trailer: Any) -> None:
-        """Notes which fleet answered. Raises RequestError when the caller meant another one."""
+        """Stores the fleet id of an answer. Raises RequestError if the caller meant another fleet."""
         self.answered = fleet_in(trailer) or self.answered
         self.is_other = bool(self.meant) and self.answered not in ("", self.meant)
         refuse_other(self.who, self.answered, self.meant, endpoint)

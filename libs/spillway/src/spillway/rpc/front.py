@@ -65,7 +65,7 @@ class Front:
         return str(self._folder / f"server-{next(self._numbers)}")
 
     def lead_to(self, path: str) -> None:
-        """Leads new connections to the server at this path. Existing connections stay at their server."""
+        """Connects new connections with the server at this path. Existing connections stay with their server."""
         self._server = path
 
     async def accept(self) -> None:
@@ -75,7 +75,7 @@ class Front:
                 group.create_task(self._accepting.accept(listening))
 
     def mark_known(self, peer: str) -> None:
-        """Notes that the peer of a connection is a known caller. peer: the connection's name at the server."""
+        """Removes the limits for strangers from a connection: its caller is known. peer: its name at the server."""
         number = _number_of(peer)
         if self._accepting.mark_known(number):
             self._outside[number].end_deadline()
@@ -121,7 +121,7 @@ class Front:
         self._accepting.forget(number)
 
     def join(self, outside: "_Outside") -> None:
-        """Starts to connect a connection with the server."""
+        """Begins to connect a client's connection with the server."""
         task = asyncio.get_running_loop().create_task(self._join(outside))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
@@ -226,7 +226,7 @@ class _Outside(_FrontSide):
         self._front.join(self)
 
     def joined(self, inside: _FrontSide) -> None:
-        """Notes the connection with the server, and passes the first bytes on."""
+        """Is called when the connection with the server is open. Passes the client's first bytes on."""
         if self._gone:
             inside.abort()
             return

@@ -16,7 +16,7 @@ _Response = health_pb2.HealthCheckResponse
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """The health service. asked: called with each call's context first. watches_max: at one time, all callers."""
+    """The health service. asked: called first, with each call's context. watches_max: at one time, of all callers."""
 
     def __init__(self, watches_max: int, asked: Callable[[Any], None]) -> None:
         self._watches_max = watches_max

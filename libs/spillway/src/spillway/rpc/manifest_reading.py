@@ -2,7 +2,7 @@
 
 YAML of a few megabytes takes seconds to read, and its thread holds the interpreter for most of that time. So sizes are
 checked before anything is read, values are counted while it is read, and one request of each caller is read at a time.
-The result is carried on as JSON (kubernetes/manifest_text.py, ReadManifest), or as what the service makes of it.
+The result is passed on as JSON (kubernetes/manifest_text.py, ReadManifest), or in the form that the service makes.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ THREADS: Final = 2
 """The number of threads. With two, one caller's long request leaves a thread for another caller. More would wait for
 the interpreter."""
 Prepare = Callable[[Any], Any]
-"""Turns a checked request with long manifests into one that carries what they declare. It is called in a thread and
-raises nothing. The service answers what is wrong with the manifests."""
+"""Converts a checked request with long manifests to one with the parsed declarations. It is called in a thread and
+raises nothing. The service itself reports faults in the manifests."""
 
 
 def unprepared(request: Any) -> Any:
-    """Returns the request as it is."""
+    """Returns the request unchanged, for services without a step for long manifests."""
     return request
 
 
@@ -68,7 +68,7 @@ class ManifestReading:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def checked(self, caller: Caller, verb: str, request: Any) -> Any:
-        """Returns the request, its long manifests read. Raises RequestError if the caller may not make it."""
+        """Returns the request with its long manifests parsed. Raises RequestError if the caller may not make it."""
         texts = manifests_of(request)
         if not isinstance(request, PlanBatchRequest):  # In a batch each item is refused on its own.
             for where, text in texts:

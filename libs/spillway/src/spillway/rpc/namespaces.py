@@ -51,7 +51,7 @@ def check_items(caller: Caller, request: object) -> None:
 
 
 def _namespace_asked(request: object) -> str:
-    """Returns the one namespace of a request; empty when it is about all of them: the fleet, a cluster."""
+    """Returns the namespace of a request; empty if it is about all namespaces, the fleet or a cluster."""
     if isinstance(request, FreezeRequest | UnfreezeRequest):
         return read_scope(request.scope).namespace
     namespace: str = getattr(request, "namespace", "")
@@ -59,7 +59,7 @@ def _namespace_asked(request: object) -> str:
 
 
 def _namespace_of(manifest: str, where: str) -> str:
-    """Returns the namespace of a manifest; empty: that of its workload. Raises RequestError if it cannot be read."""
+    """Returns a manifest's namespace; empty: the same as its workload's. Raises RequestError if it cannot be read."""
     value = read_object(manifest, where)
     goes_along = value["kind"] in GO_WITH_THEIR_WORKLOAD
     metadata = value.get("metadata")

@@ -21,7 +21,7 @@ SUPPOSING_VERBS: Final = frozenset({"capacity", "explain"})
 """Verbs whose manifests are never placed. Their answers can still reveal pods of other namespaces."""
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_MAX: Final = 3
-"""The most violations that one refusal names."""
+"""The most violations that the text of one refusal lists."""
 UNSHARED_TYPES: Final = ("ClusterIP", "ExternalName")
 """Service types that use neither a port of every node nor a load balancer. A cluster has few of these."""
 SYSTEM_PRIORITY: Final = "system-"
@@ -30,7 +30,7 @@ place."""
 
 
 def bounds_pods(caller: Caller, floor: str) -> bool:
-    """Returns whether there is any limit on a caller's pods. floor: the level that holds for every caller."""
+    """Returns whether a caller's pods have any limit. floor: the level that the pods of every caller must meet."""
     return stricter(caller.pods.security, floor) != ANY or caller.pods.is_bounded
 
 
@@ -79,7 +79,7 @@ def _wrong_with(caller: Caller, manifest: dict[str, Any], floor: str) -> Iterato
 
 
 def _wrong_service(caller: Caller, spec: dict[str, Any], level: str) -> Iterator[str]:
-    """Yields what a Service would take from other namespaces: traffic, and ports and addresses that a cluster has once.
+    """Yields the fields of a Service that take something from other namespaces: traffic, or ports and addresses.
 
     A fixed port would be taken in each cluster where the workload is placed.
     """

@@ -1,4 +1,4 @@
-"""Asks one instance of a service over gRPC, for the check of an installation: its answer, or why there is none."""
+"""Calls one instance of a service over gRPC, for `spillway doctor`. Returns its answer, or why there is none."""
 
 import asyncio
 import ssl
@@ -33,12 +33,12 @@ class Identity:
 class ProbeResult:
     """The answer of an instance.
 
-    code: OK, or the name of a status, which `text` explains; UNAVAILABLE: nothing answered. serving: by its health
-    service.
+    code: OK, or the name of a status, which `text` explains; UNAVAILABLE: no answer. serving: True if its health
+    service answers so.
     leader: the active instance, as far as it knows. version: its own. stale: it is a standby.
     certificate_ends: the end of its certificate in Unix seconds; None without TLS, or where nothing answers.
-    reason: of a refusal, as in RequestError. tls_differs: something listens there, and TLS is why we cannot talk.
-    fleet: the id of its fleet; empty where it names none.
+    reason: the reason of a refusal, as in RequestError. tls_differs: True if something listens there, and its TLS does
+    not fit ours. fleet: the id of its fleet; empty: unknown.
     """
 
     endpoint: str
@@ -100,7 +100,7 @@ def _credentials(identity: Identity) -> Any:
 
 
 async def _why_not(endpoint: str, identity: Identity, seconds: float) -> tuple[str, bool]:
-    """Returns why there is no connection, if gRPC's text says less, and whether TLS is why. ("", False): unknown."""
+    """Returns why there is no connection, if more is known than gRPC's text, and whether TLS is the reason."""
     try:
         await _connected(endpoint, None, seconds)
     except (OSError, ValueError, TimeoutError) as error:

@@ -1,7 +1,7 @@
 """Refusals in gRPC's form: code, text, and google.rpc.ErrorInfo with the reason, within the size limit of trailers.
 
-By gRPC's default a client takes 8 KiB of trailers. With more it reports RESOURCE_EXHAUSTED, whatever the server
-answered. So long texts are cut here, and the text says how much is left out.
+By gRPC's default a client takes 8 KiB of trailers. With more it reports RESOURCE_EXHAUSTED instead of the
+server's answer. So long texts are cut here, and the number of missing characters is added.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Chooses the endpoint to try next: the leader that was named, then each endpoint once, then a pause; until a time."""
+"""Chooses the endpoint to try next: a named leader, then each endpoint once, then a pause; until the time is over."""
 
 import asyncio
 import re
@@ -50,7 +50,7 @@ class Route:
         return self._waiting.pop(0)
 
     def failed(self, endpoint: str, error: RequestError, leader: str) -> None:
-        """Notes the error of an endpoint and the leader that it named. Raises errors that another try would not end."""
+        """Stores a failed try, and puts the leader that it named first. Raises errors that a new try cannot help."""
         if error.code not in RETRIABLE:
             raise error
         if error.reason or not self._error.reason:  # A reason says more than an unreachable endpoint.
@@ -61,14 +61,14 @@ class Route:
             self._waiting = _first_of_all(leader, self._waiting)
 
     def late(self, endpoint: str, error: RequestError, seconds: float) -> RequestError:
-        """Returns the error of a call that got no answer in time. It includes an earlier error."""
+        """Returns the error of a call without an answer in time. Its text contains the earlier error, if any."""
         late = f"{endpoint}: no answer within {seconds:g} s" if _LATE in error.text else error.text
         before = f"; before that {self._error.text}" if self._until is not None else ""
         return error.in_words(late + before)
 
 
 def reason_of(details: str) -> str:
-    """Returns gRPC's text about a failed call for people; for a failed connection only the reason."""
+    """Returns gRPC's text about a failed call, for the user; for a failed connection only the reason in it."""
     return _NO_CONNECTION.sub("no connection: ", details) or "no reason given"
 
 

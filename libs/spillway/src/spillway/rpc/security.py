@@ -31,7 +31,7 @@ class TooManyCalls(RequestError):
 
 
 class UnsafeBind(OperatorError):
-    """The server would be open to others without TLS and callers, so it does not start."""
+    """Raised if the server would listen beyond this machine without TLS or without known callers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +151,10 @@ class RpcSettings:
 
 LOCAL_CALLER = Caller("local")
 STRANGER = Caller("", verbs=frozenset(), namespaces=frozenset())
-"""The caller that stands for all clients whose certificate is signed by client_ca but names no caller. They may only
-see methods."""
+"""The caller for all clients whose certificate is signed by client_ca but names no caller. They may only list
+methods."""
 CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
-"""The caller of the request being answered, for an api that learns only later which namespace is meant."""
+"""The caller of the present request, for code that finds its namespace only while it answers."""
 
 
 def name_of_caller() -> str:

@@ -33,9 +33,9 @@ class RpcServer:
 
     Opening raises OperatorError when it may not or cannot listen. Health says not serving until set_serving(True), but
     calls are answered before.
-    fleet: the id of the fleet that is served. A call that means another one is refused before anything is done. Empty:
-    any.
-    prepare: the service's work on requests with long manifests, in a thread.
+    fleet: the id of the fleet that is served. A call for another fleet is refused before anything is done. Empty: calls
+    for any fleet are served.
+    prepare: called in a thread with each request that has long manifests (manifest_reading.Prepare).
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class RpcServer:
         return code, text, answer, beside
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
-        """Yields the trailers of an answer. An unknown caller gets none."""
+        """Yields the trailers about this instance (leader, version, fleet). An unknown caller gets none."""
         if code == "UNAUTHENTICATED":
             return
         if leader := self._answers.leader():

@@ -1,4 +1,4 @@
-"""The share of each caller in a server at one time: calls, watches, computations. It leaves room for other callers."""
+"""Limits each caller to a share of a server at one time: calls, watches, computations. So others have room, too."""
 
 import asyncio
 from collections import Counter

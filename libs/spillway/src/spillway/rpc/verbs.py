@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class PlannerApi(Protocol):
-    """The calls that a planner answers; proto/spillway/v1/planner.proto says what each call means.
+    """The calls that a planner answers. Each is described in proto/spillway/v1/planner.proto.
 
     RequestError goes to the caller with its code and text. BusUnavailable and OutcomeUnknown become UNAVAILABLE. Any
     other exception is our bug: the caller gets INTERNAL, and the error is logged.
@@ -139,7 +139,7 @@ class ClientVerbs:
 
 
 class ScalingApi(Protocol):
-    """The calls that hpa answers; spillway/v1/scaling.proto says what each call means. Errors as in PlannerApi."""
+    """The calls that hpa answers, described in spillway/v1/scaling.proto. Errors: as in PlannerApi."""
 
     async def declare_policy(self, request: api_scaling.DeclarePolicyRequest) -> api_scaling.PolicyReply: ...
     async def delete_policy(self, request: api_scaling.DeletePolicyRequest) -> api_scaling.PolicyReply: ...
@@ -189,7 +189,7 @@ class ScalingVerbs:
 
 
 class LendingApi(Protocol):
-    """The calls that a descheduler answers; lending.proto says what each call means. Errors as in PlannerApi."""
+    """The calls that a descheduler answers, described in lending.proto. Errors: as in PlannerApi."""
 
     async def declare_lending(self, request: api_lending.DeclareLendingRequest) -> api_lending.LendingReply: ...
     async def withdraw_lending(self, request: api_lending.WithdrawLendingRequest) -> api_lending.LendingReply: ...

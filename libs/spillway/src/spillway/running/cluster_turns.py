@@ -1,4 +1,4 @@
-"""The turns of one instance at clusters: it claims the clusters that its group assigns, works there, and lets go."""
+"""The turns of one instance for clusters: it claims the clusters that its group assigns, works, and gives them up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
@@ -68,9 +68,9 @@ class ClusterTurnSettings:
 class ClusterTurn:
     """This instance's right to write for one cluster.
 
-    way: the value of ClusterService.way at the start. epoch: the offset of its claim, NO_EPOCH before that is known.
-    read_epoch: the highest epoch that was read since the start, its own claim's among them.
-    claiming: a claim is being written, and may be read before it is known to be ours.
+    way: the value of ClusterService.way at the start. epoch: the offset of its claim; NO_EPOCH: not known yet.
+    read_epoch: the highest epoch read since the start, its own claim included.
+    claiming: True while a claim is being written; it may be read before we know its offset.
     """
 
     cluster: str
@@ -109,7 +109,7 @@ class ClusterService(Protocol[W_co]):
         ...
 
     def way(self, cluster: str) -> Hashable | None:
-        """Returns how the cluster is reached; when that changes, work starts again. None: there is no work at it."""
+        """Returns a value for how the cluster is reached. If it changes, the work starts again. None: no work there."""
         ...
 
     async def caught_up(self) -> None:
@@ -122,13 +122,13 @@ class ClusterService(Protocol[W_co]):
 
 
 class ClusterTurns(Generic[W]):
-    """Shares the clusters among instances: each is one instance's turn at a time, by the group and by the log.
+    """Divides the clusters among instances. By consumer group and log, one instance at a time has a cluster's turn.
 
-    A turn is claimed by a record whose offset is its epoch. Work begins when the log has been read from there to its
-    ends. A record with a higher epoch, a claim or any other record, ends the work: its writer is the later owner. The
-    cluster is claimed again only when the group assigns it once more, or still does after reclaim_seconds: then the
-    other instance was the late one. The group cannot tell two instances of one name apart. So an instance that lost a
-    cluster to its own name always waits for reclaim_seconds, and each has time for some work.
+    A turn is claimed by a record whose offset is its epoch. Work begins when the log has been read from that record to
+    its ends. Any record with a higher epoch ends the work: its writer is the later owner. The cluster is claimed again
+    when the group assigns it again, or if the group still assigns it after reclaim_seconds: then the other instance was
+    late. For the group, two instances with the same name are one. So an instance that lost a cluster to its own name
+    always waits for reclaim_seconds, so that each has time for some work.
 
     An unexpected error of a worker ends only its turn, and this instance keeps the cluster: the next one would meet the
     same input. After a pause, longer each time, the cluster is claimed again, and work starts again.
@@ -201,7 +201,7 @@ class ClusterTurns(Generic[W]):
     # ── Called by the service ───────────────────────────────────────────────────────────────────────────────────
 
     def note(self, cluster: str, epoch: int, claimant: str = "") -> None:
-        """Notes that a record of the cluster with this epoch was read. claimant: the instance of a claim."""
+        """Is called for each record of a cluster: a higher epoch ends a turn. claimant: the instance of a claim."""
         self._read_epochs[cluster] = max(epoch, self._read_epochs.get(cluster, NO_EPOCH))
         turn, _ = self._turns.get(cluster, (None, None))
         if turn is not None:
@@ -212,7 +212,7 @@ class ClusterTurns(Generic[W]):
             self._check(turn)
 
     def tell(self, cluster: str, word: Callable[[W], object]) -> None:
-        """Calls `word` with the worker of a cluster, if there is one. An unexpected error ends that turn only."""
+        """Calls the function `word` with the worker of a cluster, if any. An unexpected error ends only that turn."""
         worker = self.workers.get(cluster)
         if worker is not None:
             turn, _ = self._turns[cluster]
@@ -223,12 +223,12 @@ class ClusterTurns(Generic[W]):
                 self._let_go(turn)
 
     def tell_all(self, word: Callable[[W], object]) -> None:
-        """Calls `word` with each worker, as `tell` does."""
+        """Calls the function `word` with each worker, as `tell` does."""
         for cluster in tuple(self.workers):
             self.tell(cluster, word)
 
     def reconsider(self) -> None:
-        """Notes that clusters, ways to them, or work may have changed."""
+        """Starts and ends turns again where needed. Call it if clusters, their `way`, or the work changed."""
         self._unsettled.set()
 
     def holds(self, cluster: str) -> bool:
@@ -236,7 +236,7 @@ class ClusterTurns(Generic[W]):
         return self._assignment.holds(cluster)
 
     def is_free(self, cluster: str) -> bool:
-        """Returns whether no work runs there, begins or ends."""
+        """Returns whether this instance has no turn for the cluster, not even one that begins or ends."""
         return cluster not in self._turns
 
     async def claim(self, turn: ClusterTurn) -> None:
@@ -260,9 +260,9 @@ class ClusterTurns(Generic[W]):
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _assign(self, assignment: Assignment) -> None:
-        """Notes an assignment.
+        """Stores a new assignment of the group and ends the pauses of clusters.
 
-        It is newer than a loss to a higher epoch, but says nothing about a loss to the same name.
+        A cluster that was lost to an instance with the same name stays paused: the group cannot see that loss.
         """
         log.info("turns", partitions=len(assignment.partitions), of=assignment.partition_count)
         for cluster in self._paused.keys() - self._to_namesakes:
@@ -273,7 +273,7 @@ class ClusterTurns(Generic[W]):
         self.ready(True, "")
 
     async def _settle(self, group: asyncio.TaskGroup) -> None:
-        """Keeps the turns equal to the assigned clusters that have work."""
+        """Begins a turn for each assigned cluster with work, and ends all other turns. Runs until cancelled."""
         while True:
             self._unsettled.clear()
             for turn, _ in tuple(self._turns.values()):
@@ -285,7 +285,7 @@ class ClusterTurns(Generic[W]):
             await self._unsettled.wait()
 
     def _way(self, cluster: str) -> Hashable | None:
-        """Returns the way to a cluster; None also for a cluster that is paused, rests, or is not assigned."""
+        """Returns how a cluster is reached; None also if it is paused after a loss or an error, or is not assigned."""
         if cluster in self._paused or cluster in self._resting or not self._assignment.holds(cluster):
             return None
         return self._work.way(cluster)
@@ -340,7 +340,7 @@ class ClusterTurns(Generic[W]):
     def _check_offsets(self, turn: ClusterTurn, read_epoch: int) -> None:
         """Raises OffsetsWentBack if our claim's offset is below an epoch that was read before.
 
-        Everybody would drop our records then. read_epoch: the highest epoch read before the claim, so that record is
+        All readers would drop our records then. read_epoch: the highest epoch read before the claim. Its record is
         before our claim in the log.
         """
         if read_epoch > turn.epoch:

@@ -21,12 +21,12 @@ class FailedDecisions(Generic[S]):
     """Leaves a subject alone for a while after an error: a workload, a cluster, or a step about the whole fleet."""
 
     def __init__(self, steady: Callable[[], float], pause_seconds: float) -> None:
-        """steady: a monotonic clock in seconds. pause_seconds: how long a subject is left alone."""
+        """Begins without failures. steady: a monotonic clock in seconds. pause_seconds: the pause after an error."""
         self._steady, self._pause_seconds = steady, pause_seconds
         self._paused_until: dict[S, float] = {}
 
     def ended(self) -> list[S]:
-        """Returns subjects whose pause has ended since the last call: something may be due for them."""
+        """Returns subjects whose pause has ended since the last call: they may have decisions to make."""
         now = self._steady()
         found = [subject for subject, until in self._paused_until.items() if now >= until]
         for subject in found:

@@ -34,7 +34,7 @@ class FollowedIntake(Protocol):
         ...
 
     async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
-        """Notes the end of a batch, which may be empty. The reader goes on after this. positions: in all topics."""
+        """Ends a batch, which may be empty. The next one is read after it returns. positions: offsets of all topics."""
         ...
 
 
@@ -42,10 +42,10 @@ class FollowedIntake(Protocol):
 class FollowedTopics:
     """The topics that a service follows.
 
-    whole: topics that are read from their beginnings, with the topic of its turns. later: topics that are read after
-    those.
+    whole: topics that are read from their beginnings, the topic of its turns included. later: topics that are read
+    after them.
     unfit: the errors of FollowedIntake.take for a record that becomes a dead letter and is left out.
-    last_only: those of the whole topics whose records are large and replace earlier ones of their key. At the start
+    last_only: the `whole` topics whose records are large and replace earlier records of their key. At the start
     only the last record of each key is applied, after all other records: compaction leaves days of older ones.
     """
 
@@ -100,7 +100,7 @@ class Follower:
             await self._moved.wait_for(lambda: all(reached(self.positions, end) for end in ends))
 
     async def check_epochs(self) -> None:
-        """Raises OffsetsWentBack when the service's own records bear a higher epoch than any turn in the log."""
+        """Raises OffsetsWentBack if a record of the service has a higher epoch than every turn in the log."""
         written = self.written_epoch
         if written > self.turn_epoch:
             await self.caught_up()  # Its turn is before it in the log, but may be read later.

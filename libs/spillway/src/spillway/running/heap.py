@@ -19,7 +19,7 @@ def set_aside_heap(loaded: bool) -> None:
     """Excludes the state that was read from the log from later collections.
 
     loaded: False before the next state is read.
-    A full collection would walk this state for a tenth of a second or more in a large fleet, and answer nobody
+    In a large fleet a full collection would walk this state for a tenth of a second or more, without answering
     meanwhile. It would find nothing, since a replaced value is freed by its last reference. With False everything is
     walked again.
     """

@@ -35,7 +35,7 @@ def ends_the_process(error: BaseException) -> bool:
 
 
 class Failures(Generic[T]):
-    """Counts failed tries of one service, by thing of one kind. what: the kind (cluster, node, …).
+    """Counts the failed tries of one service for each thing of one kind. what: the kind (cluster, node, …).
 
     Pauses double up to the longest.
     """
@@ -64,7 +64,7 @@ class Failures(Generic[T]):
         return doubled_seconds(self._first_seconds, self._longest_seconds, count)
 
     def end(self, thing: T) -> None:
-        """Forgets the failures of a thing: a try succeeded, or there will be none."""
+        """Resets the failures of a thing, because a try succeeded or no further try will come."""
         self._counts.pop(thing, None)
 
 

@@ -1,4 +1,4 @@
-"""A service as a process: settings, logs, signals, health, and exit codes that say whether the operator must act."""
+"""A service as a process: settings, logs, signals, health, and exit codes that show if the operator must act."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,7 @@ class Process:
     """The process as a service's main sees it: when to stop, where to log, and which parts are ready.
 
     Call set_ready(part, False) before the first await of main, so that /readyz is never too early. Call opened() once
-    there is work to finish: before that a stop cancels main at once, whatever it waits for.
+    there is work to finish: before that a stop cancels main at once.
     """
 
     def __init__(self, service: str, settings: ProcessSettings) -> None:
@@ -86,11 +86,11 @@ class Process:
         self._unready: dict[str, str | None] = {}
 
     def opened(self) -> None:
-        """Notes that main ends by itself at a stop, and has stop_seconds for it."""
+        """Must be called once main has work to finish. From then on a stop gives main stop_seconds to end by itself."""
         self.is_open = True
 
     def set_ready(self, part: str, ready: bool, reason: str = "") -> None:
-        """Notes whether a named part is ready. /readyz answers 200 only while all parts are. reason: for people."""
+        """Sets whether a part is ready. /readyz answers 200 only while all parts are ready. reason: text for users."""
         before = self._unready.get(part, "")
         self._unready[part] = None if ready else reason or "not ready"
         if (before is None) != ready or before == "":
@@ -236,7 +236,7 @@ async def _cancel(process: Process, work: "asyncio.Future[None]") -> None:
 
 
 def _waiting() -> Iterator[str]:
-    """Yields the position of each task: function:line of its coroutine and of those that it awaits, outermost first."""
+    """Yields where each task waits: function:line of its coroutine and of the ones it awaits, outermost first."""
     for task in asyncio.all_tasks():
         awaited: Any = task.get_coro()
         places = []

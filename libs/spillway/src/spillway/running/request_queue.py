@@ -1,4 +1,4 @@
-"""Requests on their way into the log: they wait in a bounded queue, are decided in groups, and answered after it."""
+"""Requests before they are in the log: they wait in a bounded queue, are decided in groups, then written, answered."""
 
 import asyncio
 from collections import Counter
@@ -27,15 +27,15 @@ Apply = Callable[[Sequence[Written]], object]
 """Applies the decided events to the state."""
 
 SPARE_BYTES: Final = 64 * 1024
-"""The part of a record's largest size that requests may not use. It is left for additions that no request asks for."""
+"""The bytes of a record that requests may not fill. They are left for additions that come without a request."""
 
 log = structlog.get_logger()
 
 
 class NotYet(Exception):
-    """A request is not decided now. It waits until the requests that were put off are asked again.
+    """Raised if a request cannot be decided now. It waits for the next ask_again().
 
-    due: returns whether it must be asked again now. None: it always must, and holds others up until then.
+    due: returns whether it must be decided now. None: always, and until then it holds up other requests.
     """
 
     def __init__(self, due: Callable[[], bool] | None = None) -> None:
@@ -44,7 +44,7 @@ class NotYet(Exception):
 
 
 class BugMet(Exception):
-    """A bug occurred while a request was decided, and the state may have half of its effect.
+    """Raised after a bug while a request was decided. The state may have only a part of the effect.
 
     The turn must end, and the log must be read again.
     """
@@ -83,7 +83,7 @@ class RequestSettings:
 
 @dataclass(slots=True, eq=False)
 class WaitingCall(Generic[T]):
-    """A request that waits. verb, trace: for its span.
+    """A request that waits for its decision. verb, trace: for its span.
 
     batch: requests of one batch are decided in one step; None: it belongs to none.
     about: an earlier request about the same is decided first; None: no other request is about the same.
@@ -150,7 +150,7 @@ class Decisions:
             self.trace_from(first, trace)
 
     def trace_from(self, first: int, trace: Headers) -> None:
-        """Notes that the events from this index on belong to a trace."""
+        """Sets the trace of all events from index `first` on."""
         self.traces.update(dict.fromkeys(range(first, len(self.events)), trace))
 
     @property
@@ -374,10 +374,10 @@ priority."""
 
 
 def _turns(runs: Sequence[Sequence[WaitingCall[Any]]], levels: Sequence[_Level]) -> list[int]:
-    """Returns the place of each run among those of its level: the number of its caller's requests up to its end.
+    """Returns each run's place in its level: the number of its caller's requests up to the end of the run.
 
-    So callers take turns, one request each; a batch counts as many as it has. A run that others need has no later place
-    than they have.
+    So callers take turns, one request each; a batch counts as many as it has. A run that other runs need gets a place
+    no later than theirs.
     """
     asked = Counter[tuple[str, _Level]]()
     turns: list[int] = []

@@ -28,8 +28,8 @@ from spillway.settings import constant
 from spillway.waiting import is_set_within
 
 SILENCE_SECONDS = 2.0
-"""After this long without activity the process may have been frozen, and another instance may have its turn. It is well
-below a session."""
+"""After so many seconds without activity the process may have been frozen, and another instance may have its turn. It
+is well below a session's time-out."""
 Beside = Callable[[], Coroutine[Any, Any, None]]
 """A coroutine that runs beside another one until it is cancelled."""
 log = structlog.get_logger()
@@ -79,15 +79,15 @@ class WriterTurn:
 
 
 class Decider(Protocol):
-    """The part that differs between services. Only take_turn may await: a step and its write must not be
-    interrupted."""
+    """The functions that each service implements for its Standby. Only take_turn may await, because a step and its
+    write must not be interrupted."""
 
     def begin(self) -> Follower:
         """Begins a life with an empty state. Returns the follower that reads the log into it."""
         ...
 
     def use(self) -> None:
-        """Notes that the new state has caught up with the log. Reads are answered from it from now on."""
+        """Makes the new state the one that answers reads. It is called once the state has caught up with the log."""
         ...
 
     async def take_turn(self, turn: WriterTurn) -> None:
@@ -102,11 +102,11 @@ class Decider(Protocol):
         ...
 
     def step(self, turn: WriterTurn) -> Decisions:
-        """Decides what was asked, heard and due, and applies it to the state."""
+        """Decides waiting requests, new records and due work. Applies the decisions to the state, and returns them."""
         ...
 
     def written(self, events: Sequence[Written]) -> None:
-        """Notes that these events are in the log now."""
+        """Is called after the step's events were written to the log, for metrics and follow-up work."""
         ...
 
     def step_down(self) -> None:
@@ -118,8 +118,8 @@ class Decider(Protocol):
 class StandbyRole:
     """The names and tasks of a service for its Standby.
 
-    service: its name, in turns and texts. retry: a text that says what a caller without an answer may do. active: a
-    gauge that is 1 during the turn. beside_life: tasks that run during the whole life. beside_turn: tasks that run
+    service: its name, in turns and texts. retry: a text for callers without an answer, about what they may do. active:
+    a gauge that is 1 during the turn. beside_life: tasks that run during the whole life. beside_turn: tasks that run
     during the turn, which ends when one of them ends.
     """
 
@@ -172,7 +172,7 @@ class Standby:
 
     @property
     def positions(self) -> Offsets:
-        """Returns the positions in the log that this life has read to."""
+        """Returns the offsets up to which this life has read the log."""
         return dict(self._follower.positions) if self._follower is not None else {}
 
     def leader(self) -> str:
@@ -181,7 +181,7 @@ class Standby:
         return turn.instance.rpartition("@")[2] if turn is not None else ""
 
     async def run(self, stopping: asyncio.Event, *beside: Beside) -> None:
-        """Follows the log and, in its turn, decides, until stopping is set. Then it finishes the current write.
+        """Follows the log until `stopping` is set, and decides during its turn. At the end waits for the last write.
 
         beside: tasks that run until they are cancelled. Raises the error of a task that fails, and RuntimeError when a
         task returns before stopping is set.
@@ -357,7 +357,7 @@ class Standby:
         self.requests.check_room(requests, caller)
 
     async def readable(self) -> None:
-        """Waits for the write under way, so that no answer contains what is not in the log.
+        """Waits for the write under way, so that no answer contains changes that are not in the log.
 
         After a long silence it first checks whether another instance has the turn. Raises RequestError UNAVAILABLE: the
         caller may ask another instance.

@@ -9,7 +9,7 @@ class UnprovenAnswers:
     """The answers of steps without events, also refusals, until the turn is proven.
 
     An instance that is cut off from the log learns of no later turn, and its state may be long out of date.
-    waiting_max: the most answers that wait. retry: for texts, what a caller without an answer may do.
+    waiting_max: the most answers that wait. retry: a text for callers without an answer, about what they may do.
     wanted: set while there is an answer for which no proof has been asked for yet.
     """
 
@@ -34,13 +34,13 @@ class UnprovenAnswers:
         self.wanted.set()
 
     def ask(self) -> None:
-        """Notes that a proof is asked for, for all answers kept now."""
+        """Must be called when a proof is asked for. The proof will hold for all answers that are kept now."""
         self.wanted.clear()
         self._asked_for.join(self._kept)
         self._kept = Decisions()
 
     def proven(self) -> None:
-        """Sends the answers for which the last proof was asked for: the turn was not over at that time."""
+        """Sends the answers that were kept before the last `ask`, because the turn still held at that time."""
         asked_for, self._asked_for = self._asked_for, Decisions()
         asked_for.answer()
 

@@ -1,10 +1,10 @@
 """Finds when a cron line comes next in a time zone, to the second as robfig/cron v3 does. Pure.
 
 A line has five fields: minute, hour, day of month, month, day of week (0 is Sunday; 7 is not known). Fields have `*` or
-`?`, numbers, names, ranges, steps and lists. If both days are given, either is enough. Local times that a change of the
-clocks skips do not come that day; those that come twice come only at the first. The kept cron libraries do not have
-these rules, and KEDA's users rely on them, so they are implemented here. The zone's rules are the machine's, else those
-of tzdata.
+`?`, numbers, names, ranges, steps and lists. If both days are given, one match is enough. A local time that a clock
+change skips does not match on that day; a local time that comes twice matches only the first time. No maintained cron
+library has these rules, but KEDA's users rely on them, so they are implemented here. The rules of time zones come from
+the machine, or else from tzdata.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,24 +19,24 @@ HOUR: Final = 3_600
 MINUTE: Final = 60
 YEARS_LOOKED_AHEAD: Final = 5
 NEXTS_KEPT: Final = 4_096
-"""Times that are cached for all lines together. Each is found from the beginning of a day or an hour and then
-shared."""
+"""The most results that are cached, for all lines together. A search begins at the start of a day or an hour, so that
+results can be shared."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 LINE_MAX: Final = 200
-"""Characters of a line."""
+"""The most characters of a line."""
 EXPECTED: Final = "five fields: minute hour day-of-month month day-of-week"
 
 
 class InvalidCron(ValueError):
-    """Raised for a line or a time zone that cannot be understood. The text says which, and what was expected."""
+    """Raised for an invalid line or time zone. The text has the line or the zone, and the expected form."""
 
 
 class CronField(Struct, frozen=True):
     """One field of a line.
 
-    values: those that match.
-    any: written as `*` or `?`, so that the other day field alone decides.
+    values: the numbers that match.
+    any: True if written as `*` or `?`. For a day field, only the other day field decides then.
     """
 
     values: frozenset[int]
@@ -135,8 +135,8 @@ def parse_zone(name: str) -> ZoneInfo:
 def next_after(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
     """Returns the first second after now_s (Unix time) that matches the line; None: not within five years.
 
-    The search is that of robfig/cron's SpecSchedule.Next, step by step, because its answers at changes of the clocks
-    follow from its steps.
+    The search does the same steps as robfig/cron's SpecSchedule.Next, because its results at clock changes follow from
+    its steps.
     """
     at = now_s + 1
     limit = _local(at, zone).year + YEARS_LOOKED_AHEAD

@@ -1,6 +1,6 @@
-"""A draft of the state: decides a request on a copy of the few workloads that the request is about. Pure.
+"""A draft of the state: a request is decided on a copy of the few workloads that it is about. Pure.
 
-So a request changes nothing until the records of its events are made (docs/adr/0037).
+So the state does not change until the records of the request's events have been built (docs/adr/0037).
 """
 
 import heapq
@@ -20,8 +20,8 @@ T = TypeVar("T")
 class Draft:
     """A copy of the state for some workloads, on which one request is decided.
 
-    state: like the origin, but with these workloads only. Decisions on it do not change the origin, except for the
-    noted positions of written states: these states are in the log in any case.
+    state: like the origin, but with these workloads only. Decisions on it do not change the origin, with one exception:
+    both share `positions`, whose written states are in the log in any case.
     """
 
     def __init__(self, origin: HpaState, keys: Iterable[WorkloadKey]) -> None:
@@ -40,7 +40,7 @@ class Draft:
         state.failing = {one for one in origin.failing if one[0] in self._keys}
 
     def apply_to(self, origin: HpaState) -> None:
-        """Replaces the origin's knowledge of these workloads by the draft's. The origin must not have changed since."""
+        """Copies these workloads from the draft into the origin. The origin must not have changed since the draft."""
         state = self.state
         for key in self._keys:
             policy = state.policies.get(key)

@@ -1,7 +1,7 @@
 """Finds the values and backlogs that a policy names. Only these are kept, because nobody uses others. Pure.
 
-A name alone does not say what was asked, because a trigger's name comes from its place in the list. So when a policy is
-declared again, the question behind each name is compared, too.
+A trigger's name comes from its place in the list, so the same name may mean another query after a change. So when a
+policy is declared again, not only the names are compared, but also the query behind each name.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from spillway.events_scaling import BacklogObserved, LoadObserved
 
 Name = TypeVar("Name", LoadName, BacklogKey)
 Question = tuple[object, ...]
-"""The question behind a name. Equal questions have the same answer."""
+"""The query behind a name, for example group and topic. Equal queries have the same answer."""
 
 
 def is_named(policy: AttachedPolicy, event: Event | None) -> bool:
@@ -37,7 +37,7 @@ def is_named(policy: AttachedPolicy, event: Event | None) -> bool:
 
 
 def names_of(policy: AttachedPolicy, event: LoadObserved | BacklogObserved) -> list[str]:
-    """Returns the metrics or queues that a policy uses, for people. event: the kind of report to list."""
+    """Returns the names of the metrics or queues that a policy uses, for error texts. event: selects one of the two."""
     if isinstance(event, BacklogObserved):
         return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queues_of(policy)]
     return [
@@ -47,7 +47,7 @@ def names_of(policy: AttachedPolicy, event: LoadObserved | BacklogObserved) -> l
 
 
 def forget_unnamed(policy: AttachedPolicy, inputs: WorkloadInputs) -> None:
-    """Forgets inputs that only an earlier policy used."""
+    """Removes values and backlogs that the policy does not use, for example of an earlier policy."""
     loads, queues = {name for name, _ in _loads_of(policy)}, {key for key, _ in _queues_of(policy)}
     inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) in loads}
     inputs.backlogs = {key: backlog for key, backlog in inputs.backlogs.items() if key in queues}
@@ -56,7 +56,7 @@ def forget_unnamed(policy: AttachedPolicy, inputs: WorkloadInputs) -> None:
 
 
 def forget_changed(before: AttachedPolicy, after: AttachedPolicy, inputs: WorkloadInputs, at_ms: int) -> None:
-    """Forgets answers to a question of `before` whose name stands for another question since at_ms."""
+    """Removes the values of each name that means another query in `after` than in `before`, from at_ms on."""
     for name in _changed(_loads_of(before), _loads_of(after)):
         inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) != name}
         inputs.loads_from_ms[name] = at_ms
@@ -66,7 +66,7 @@ def forget_changed(before: AttachedPolicy, after: AttachedPolicy, inputs: Worklo
 
 
 def remembered_of(before: AttachedPolicy, after: AttachedPolicy, remembered: SizingState) -> SizingState:
-    """Returns the state from which decisions continue, without the state of a queue that is not drained any more.
+    """Returns the state with which decisions continue. If another queue is drained now, it has no queue state.
 
     A policy of another kind or name counts as newly created.
     """

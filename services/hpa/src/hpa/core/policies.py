@@ -13,10 +13,10 @@ PolicyName = tuple[str, str]
 
 
 class Policies:
-    """All policies by workload.
+    """All policies by workload. A workload is in at most one of `scaled` and `refused`.
 
     scaled: the policies in force.
-    refused: the policies that are refused. A workload is in at most one of the two. Only put and remove change them.
+    refused: the policies that cannot be read. Only put and remove change the two.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class Policies:
         return self.scaled.pop(key, None) or self.refused.pop(key, None)
 
     def named(self, namespace: str, policy: str, kind: str = "") -> list[ScaledWorkload | RefusedPolicy]:
-        """Returns the policies with this name of their own. kind: empty for policies of any kind."""
+        """Returns the policies whose own name is `policy`. kind: empty for policies of any kind."""
         found = [self.get(key) for key in self._keys_by_name.get((namespace, policy), ())]
         return [one for one in found if one is not None and kind in ("", one.declared.kind)]
 
     def after(self, key: WorkloadKey | None, namespace: str = "") -> ScaledWorkload | RefusedPolicy | None:
-        """Returns the first policy after a workload, which need not exist; after None, the first of all.
+        """Returns the next policy after a workload in their order, for paging; for None, the first one of all.
 
         namespace: limits the search to this namespace.
         """

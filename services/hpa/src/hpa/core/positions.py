@@ -1,9 +1,9 @@
-"""Keeps the positions up to which hpa has read its inputs, and up to which its states have them. Pure.
+"""Keeps the offsets up to which hpa has read its input topics, and the offsets that its written states contain. Pure.
 
-A state has a position for its partition. Every record before it was decided on, for each workload of the partition, in
-the same transaction or an earlier one. When hpa starts, it reads the topics that forget from the highest position of
-each partition. Others may report into a partition without any workload to decide for. No state would be written then.
-So one is written once the positions lag.
+Each state holds one offset for its partition. All records before that offset were decided on, for each workload of the
+partition, in the same transaction or an earlier one. When hpa starts, it reads the topics with retention from the
+highest such offset of each partition. Other services may report values into a partition in which no workload needs a
+decision. Then no state would be written. So a state is written as soon as the written offsets lag too far behind.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,10 +15,10 @@ Place = tuple[str, int]
 
 
 class Positions:
-    """The positions of the inputs.
+    """The positions of the input topics.
 
-    reached: the offset after the last record that was applied.
-    told: the highest position in any state, for topics that forget.
+    reached: for each partition, the offset after the last record that was applied.
+    told: for each partition of a topic with retention, the highest offset in any written state.
     """
 
     def __init__(self) -> None:
@@ -27,15 +27,15 @@ class Positions:
         self._unseen_from: dict[Place, int] = {}
 
     def stand(self, positions: Iterable[tuple[Place, int]]) -> None:
-        """Notes the positions of the feeds, which may be beyond the last readable record."""
+        """Sets the read offset of each feed. It may lie after the last readable record, for example behind markers."""
         self.reached.update(positions)
 
     def stand_behind(self, heard: HeardRecord) -> None:
-        """Notes that this record was applied."""
+        """Sets the read offset of the record's partition to the offset after this record, because it was applied."""
         self.reached[heard.topic, heard.partition] = heard.offset + 1
 
     def note(self, positions: Mapping[str, int]) -> None:
-        """Takes the positions of a state: "topic/partition" → offset."""
+        """Takes over a written state's offsets of topics with retention. The keys have the form "topic/partition"."""
         for name, offset in positions.items():
             topic, _, partition = name.rpartition("/")
             if topic in FORGETTING:
@@ -43,16 +43,16 @@ class Positions:
                 self.told[place] = max(self.told.get(place, 0), offset)
 
     def is_told(self, heard: HeardRecord) -> bool:
-        """Returns whether some state says that this record was decided on.
+        """Returns whether a written state shows that this record was decided on.
 
-        Its own workload's state has its effect, if any.
+        The effect of the record, if there was one, is in the state of its own workload.
         """
         return heard.offset < self.told.get((heard.topic, heard.partition), 0)
 
     def wait_for(self, unseen: Iterable[HeardRecord]) -> None:
-        """Notes records that are decided on later.
+        """Marks records that were read but are not decided on yet.
 
-        No position of a topic that forgets passes them before all_seen().
+        Until all_seen(), the stored offset of their topic stays before them. So a restart reads them again.
         """
         for heard in unseen:
             if heard.topic in FORGETTING:
@@ -60,13 +60,13 @@ class Positions:
                 self._unseen_from[place] = min(self._unseen_from.get(place, heard.offset), heard.offset)
 
     def all_seen(self) -> None:
-        """Notes that all records given to wait_for() were decided on."""
+        """Removes the marks of wait_for(), because all these records were decided on."""
         self._unseen_from.clear()
 
     def to_write(self, partition: int, unseen: Iterable[HeardRecord] = ()) -> dict[str, int]:
-        """Returns the positions for a state that is written now.
+        """Returns the offset of each input topic in this partition, for a state that is written now.
 
-        unseen: records of its workload that are not decided on yet.
+        unseen: records of the state's workload that are not decided on yet.
         """
         found = {f"{topic}/{partition}": self._position((topic, partition)) for topic in INPUTS}
         for heard in unseen:
@@ -76,11 +76,11 @@ class Positions:
         return found
 
     def behind(self, behind_max: int) -> set[int]:
-        """Returns the partitions in which more than behind_max records were read since a state had a position."""
+        """Returns the partitions in which more than behind_max records were read after the highest written offset."""
         return {place[1] for place, told in self.told.items() if self.reached.get(place, 0) - told > behind_max}
 
     def forget(self, partition: int) -> None:
-        """Forgets a partition in which no workload has a policy any more, because nobody needs its values."""
+        """Removes the written offset of a partition in which no workload has a policy: nobody needs its values."""
         for topic in FORGETTING:
             self.told.pop((topic, partition), None)
 

@@ -1,6 +1,6 @@
-"""Lists the questions to other systems that a policy needs: queues and queries, and how often they are asked. Pure.
+"""Lists the queues and Prometheus queries that hpa must read for a policy, each with its interval. Pure.
 
-Also lists the metrics that nothing of ours asks for, because a manifest has their name and no source.
+Also lists the metrics that hpa cannot read itself, because a manifest has their name and no source.
 """
 
 from collections.abc import Iterator
@@ -53,9 +53,9 @@ Question = LagQuestion | ValueQuestion
 
 
 def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, ...]:
-    """Returns the questions of a policy, each once. An unreadable policy has none.
+    """Returns the questions of a policy, without duplicates. An unreadable policy has no questions.
 
-    drain_ms: how often the queue of a ScalePolicy is asked for.
+    drain_ms: the interval for the queue of a ScalePolicy, in milliseconds.
     """
     attached = _read(policy)
     wanted = attached.wanted if attached is not None else None
@@ -67,7 +67,7 @@ def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, 
 
 
 def unreported(policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """Returns, for people, the metrics that only others can report: those of pods and objects, and external ones."""
+    """Returns the metrics that other programs must report to hpa, for a warning: of pods, of objects, and external."""
     attached = _read(policy)
     if attached is None or attached.autoscaler is None or isinstance(attached.wanted, ScaledObject):
         return ()

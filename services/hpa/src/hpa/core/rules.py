@@ -11,13 +11,13 @@ from hpa.core.kubernetes.policy import ControllerSettings
 class HpaRules(Struct, frozen=True):
     """The limits of decisions. Times are milliseconds.
 
-    sample_age_max_ms: older samples of a pod count as none.
+    sample_age_max_ms: an older sample of a pod is ignored.
     pods_age_max_ms: a cluster that sent samples, and then no record for longer, is lost.
-    load_age_max_ms: older values are unknown.
+    load_age_max_ms: an older value of a metric is unknown.
     forgotten_ms: a stopped series counts as gone after this time, if other series of its metric go on.
     future_max_ms: a time further in the future is not believed.
-    missed_ms: a due instant that nobody decided on for longer is skipped.
-    positions_behind_max: records between the reached and the written positions; no decision depends on it.
+    missed_ms: if a decision is later than this after its due instant, it is made for the present time instead.
+    positions_behind_max: a state is written when more records than this were read since; no decision depends on it.
     """
 
     mode: str = EVENT

@@ -11,7 +11,7 @@ from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import NO_GENERATION, Generation
 
 IsOver = Callable[[], bool]
-"""Returns whether the time for decisions is over. It is called after each decision, so that at least one is made."""
+"""Returns True when a step must make no more decisions. It is asked after each decision, so at least one is made."""
 
 
 def never() -> bool:
@@ -19,12 +19,12 @@ def never() -> bool:
 
 
 class BadPolicy(Exception):
-    """Raised for a declared policy that cannot be read. The text says why."""
+    """Raised for a declared policy that cannot be read. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedPolicy:
-    """A policy in the log that this version cannot read. Nothing is decided from it; the workload keeps its size."""
+    """A policy in the log that this version cannot read. It decides nothing, and the workload keeps its size."""
 
     declared: ScalePolicyDeclared
     why: str
@@ -39,10 +39,10 @@ class ScaledWorkload:
     """A workload with a scale policy.
 
     generation: the generation of its state as last written or read.
-    positions: (topic/partition) → the first record that the state has not seen.
-    changed_ms: when we last changed the size; 0: never.
+    positions: for each "topic/partition", the offset of the first record that no decision in the state includes.
+    changed_ms: the time of our last change of the size; 0: never.
     last: the last decision.
-    unseen: the input records that the state has not seen.
+    unseen: the input records that were read but not decided on yet.
     """
 
     declared: ScalePolicyDeclared
@@ -65,9 +65,9 @@ class ScaledWorkload:
 
 
 class FailedDecision(NamedTuple):
-    """A decision that an error stopped.
+    """A decision or a record that an unexpected error stopped, to be reported to the operator.
 
-    again: the decision before failed, too, if this instance knows of it.
+    again: True if the previous decision failed, too, as far as this instance knows.
     topic: the topic of a record that could not be applied and has no effect; "" for a decision.
     """
 

@@ -14,7 +14,7 @@ import promql_parser as promql
 
 QUERY_CHARACTERS_MAX: Final = 4_000
 QUERY_WORDS_MAX: Final = 400
-"""The most words, signs and texts. The parser's time grows with their square, and is some 10 ms for this many."""
+"""The most tokens of a query. The parser's time grows with their square; this many take about 10 ms."""
 
 _WORDS: Final = re.compile(r"""(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`)|\w+|\S|\s+""", re.DOTALL)
 _PRINTED: Final = re.compile(r"""(?P<text>"-(?P<number>[0-9]+)-")|{}|{|[^"{]+|.""", re.DOTALL)
@@ -30,7 +30,7 @@ _AT: Final = re.compile(r"start|end|[0-9]{1,12}")
 
 
 class QueryRefused(Exception):
-    """Raised for a query that may not be asked as it is. The text says why."""
+    """Raised for a query that hpa must not send to Prometheus. The text gives the reason, for the user."""
 
 
 def confined(query: str, label: str, value: str) -> str:
@@ -46,7 +46,7 @@ def confined(query: str, label: str, value: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def _looked_at(query: str, label: str, value: str) -> tuple[str, str]:
-    """Returns (query, refusal). Either is computed once for each query, and cached."""
+    """Returns (query, ""), or ("", the reason of the refusal). The result is cached for each query."""
     try:
         return _confined(query, label, value), ""
     except QueryRefused as refused:
@@ -65,9 +65,9 @@ def _confined(query: str, label: str, value: str) -> str:
 
 
 def _words(query: str) -> list[tuple[str, bool]]:
-    """Returns the words of the query, each with whether it is a text.
+    """Returns the tokens of the query as (token, True if it is a quoted text).
 
-    Raises QueryRefused for too many, and for a comment.
+    Raises QueryRefused for too many tokens, and for a comment.
     """
     if len(query) > QUERY_CHARACTERS_MAX:
         raise QueryRefused(f"query: {len(query)} characters: expected at most {QUERY_CHARACTERS_MAX}")
@@ -141,9 +141,9 @@ def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
 
 
 def _checked(selector: promql.VectorSelector, label: str, value: str) -> list[Matcher]:
-    """Returns the matchers.
+    """Returns the matchers of a selector.
 
-    Raises QueryRefused for one that can only be empty, because that would look like a value of 0.
+    Raises QueryRefused if the selector can match no series, because that would look like a value of 0.
     """
     found = _matchers(selector)
     for name, how, wanted in found:

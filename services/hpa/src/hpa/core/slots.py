@@ -1,6 +1,6 @@
-"""Chooses the next question to one connection, so that slow questions of one policy do not hold up others. Pure.
+"""Chooses the next question to one connection, so that slow questions of one policy do not delay others. Pure.
 
-A question is slow unless its last answer came soon; a question that was never asked is slow. The first row that fits:
+A question is slow until an answer came fast, and after each slow answer. The first row that fits decides:
 
 | a slot is free, and | it goes to |
 |---|---|
@@ -24,7 +24,7 @@ K = TypeVar("K")
 
 @dataclass(slots=True, eq=False)
 class SlotQuestion:
-    """One question that waits for a slot, or has one. namespace, name: the workload of its policy."""
+    """One question that waits for a slot, or has one. namespace, name: the workload whose policy asks it."""
 
     namespace: str
     name: str
@@ -41,7 +41,7 @@ class _Lane:
         self.waiting.setdefault(one.namespace, {}).setdefault(one.name, deque()).append(one)
 
     def take(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> SlotQuestion:
-        """Returns the next question. Its namespace and its policy go to the end."""
+        """Removes and returns the next question. Its namespace and its policy go to the end of their orders."""
         namespace = _next(self.waiting, lambda namespace: asked[namespace])
         policies = self.waiting[namespace]
         name = _next(policies, lambda name: asked_by_policy[namespace, name])
@@ -70,7 +70,7 @@ class _Lane:
 def _next(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
     """Returns the first key with the fewest questions being asked.
 
-    Looks at one key more than are being asked, at most.
+    It stops at the first key without any, so it reads at most one key more than there are questions being asked.
     """
     seen: dict[K, int] = {}
     for one in waiting:
@@ -81,7 +81,7 @@ def _next(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
 
 
 class Slots:
-    """The slots of one connection. most: questions at the same time; slow_max: slow ones among them, at most."""
+    """The slots of one connection. most: how many questions may run at once; slow_max: how many of them may be slow."""
 
     def __init__(self, most: int, slow_max: int) -> None:
         self._most = most
@@ -109,7 +109,7 @@ class Slots:
     def next(self) -> SlotQuestion | None:
         """Gives a slot to the next question and returns it.
 
-        None: no question gets one until another one leaves or comes.
+        Returns None if no question may start now. Call it again after `wait` or `leave`.
         """
         lane = self._lane() if len(self._asked) < self._most else None
         if lane is None:
@@ -130,7 +130,7 @@ class Slots:
         return self._slow if slow_waits and self._slow_asked < self._slow_max else None
 
     def _count(self, one: SlotQuestion, by: int) -> None:
-        """Counts questions being asked. Rows of 0 are removed, because the number of policies has no bound."""
+        """Adds `by` to the counts of running questions. Removes counts of 0, so that old policies take no memory."""
         place = one.namespace, one.name
         self._by_namespace[one.namespace] += by
         self._by_policy[place] += by

@@ -39,15 +39,15 @@ from spillway.model import NO_GENERATION, Generation
 UNSEEN_LOOK = 1_000
 """A standby drops the records that no state needs after each so many unseen records of one workload."""
 ALL = 2**62
-"""A limit on decisions in one call that is never reached."""
+"""The limit on decisions in one call for callers that want no limit."""
 
 
 class HpaState:
-    """partition_of: returns the partition of a workload's key, the same in every topic of inputs.
+    """All workloads as one instance knows them. partition_of: the partition of a workload's key in input topics.
 
-    dropped: the number of ignored input records, by reason. failed: errors of decisions and of records; the reader
-    empties both. failing: the workloads and topics that are in failed, or were. dues: a heap of instants at which a
-    workload may be due. changed: workloads whose state must be written.
+    dropped: the number of ignored input records, by reason. failed: errors of decisions and of records; the service
+    that reports them empties both. failing: each workload and topic that had an error. dues: a heap of instants at
+    which a workload may need a decision. changed: workloads whose state must be written.
     """
 
     def __init__(self, rules: HpaRules, partition_of: Callable[[str], int]) -> None:
@@ -73,7 +73,7 @@ class HpaState:
     # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def follow(self, heard: HeardRecord) -> None:
-        """Takes in a record without a decision. Raises BadPolicy, Unreadable."""
+        """Applies a record without a decision, on a standby. Raises BadPolicy, UnreadableState."""
         key, event = heard.workload, heard.event
         self.positions.stand_behind(heard)
         if heard.topic in INPUTS:
@@ -94,7 +94,7 @@ class HpaState:
                 self._restore(key)
 
     def read_whole(self) -> None:
-        """Notes that the compacted topics were read to their end: now it is known which workloads have a policy."""
+        """Is called once the compacted topics were read to their end. Applies the input records kept until then."""
         self._reading = False
         for key, records in self._early.items():
             for heard in records:
@@ -102,11 +102,11 @@ class HpaState:
         self._early.clear()
 
     def load_starts(self) -> dict[tuple[str, int], int]:
-        """Returns where to begin to read topics with retention. Some workload's state has seen every earlier record."""
+        """Returns the offsets from which to read topics with retention: the states contain all earlier records."""
         return dict(self.positions.told)
 
     def _keep(self, key: WorkloadKey, heard: HeardRecord) -> None:
-        """Keeps an input record for later. Takes it in at once if the state has seen it, or if there is no policy."""
+        """Keeps an input record for a later decision. Applies it at once if it was decided on or has no policy."""
         if self._reading:
             self._early.setdefault(key, []).append(heard)
             return
@@ -147,20 +147,20 @@ class HpaState:
             self._restore(key)
 
     def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
-        """Refuses a policy and drops the former one: it is unwanted now, and would be unknown after a restart."""
+        """Stores a policy as refused. Drops the former one: nobody wants it, and a restart would lose it."""
         key = (event.namespace, event.name)
         self._detach(key)
         self.policies.put(RefusedPolicy(event, why))
 
     def _detach(self, key: WorkloadKey) -> None:
-        """Ends decisions for a policy. Unseen records of compacted topics are taken in."""
+        """Ends decisions for a policy. Applies its undecided records of compacted topics."""
         gone = self.policies.remove(key)
         self.changed.pop(key, None)
         for heard in gone.unseen if isinstance(gone, ScaledWorkload) else ():
             self._keep(key, heard)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
-        """Restores a state again: it was read before its policy, and kept the inputs of a former one."""
+        """Restores a written state again. It was read before its policy, with the inputs of the former policy."""
         scaled = self.scaled.get(key)
         if scaled is not None:
             scaled.generation = NO_GENERATION
@@ -193,7 +193,7 @@ class HpaState:
             self.states.pop(key, None)
 
     def _forget_gone(self, key: WorkloadKey) -> None:
-        """Drops the inputs of a workload without a policy, unless it has a size or pods: a later policy needs them."""
+        """Drops the inputs of a workload without a policy. If it is declared or has pods, a later policy needs them."""
         inputs = self.inputs.get(key)
         if inputs is not None and key not in self.scaled and inputs.declared is None and not inputs.clusters.by_name:
             del self.inputs[key]
@@ -206,9 +206,9 @@ class HpaState:
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_turn(self, next_generation: Callable[[], Generation], now_ms: int, most: int = ALL) -> list[Event]:
-        """Begins a turn: decides, in the order of their times, on the records that the former turn has not decided on.
+        """Begins a turn: decides on the records that the former turn left undecided, in the order of their times.
 
-        After `most` decisions, calls of fire make the rest.
+        It makes `most` decisions at most. Calls of fire make the others.
         """
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
@@ -221,11 +221,11 @@ class HpaState:
         return self._return(most, never)[0]
 
     def hear(self, heard: HeardRecord, now_ms: int) -> list[Event]:
-        """Decides on an input record during the turn. now_ms: the clock, by which records from the future are found."""
+        """Decides on an input record during the turn. now_ms: the wall clock, to recognize records from the future."""
         return self.hear_while(heard, now_ms, never)[0]
 
     def hear_while(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Decides as `hear` does. Returns False with the events if time was over first: then give the record again."""
+        """Decides as `hear` does. Returns (events, False) if the time ended before the record: then pass it again."""
         scaled, events = self.scaled.get(heard.workload), list[Event]()
         if scaled is not None and scaled.unseen:
             events, _ = self._see(scaled, ALL, is_over)
@@ -245,10 +245,10 @@ class HpaState:
         return scaled is None or not (scaled.unseen or scaled.is_due_by(self._told_ms))
 
     def fire(self, now_ms: int, most: int = ALL, is_over: IsOver = never) -> list[Event]:
-        """Makes the decisions that are due by now_ms, each for its own instant; a missed one is made for now.
+        """Makes the decisions that are due by now_ms, each for its own instant; an instant too long ago becomes now_ms.
 
-        After `most` decisions, or when time is over, the next calls make the rest. The rest of a workload is made
-        before anything newer about it. So the limits change no decision, except for a missed instant.
+        After `most` decisions, or when the time is over, later calls make the others. Decisions left of a workload are
+        made before any newer one of it. So these limits do not change decisions, except at an instant too long ago.
         """
         self._told_ms = now_ms
         events, most = self._return(most, is_over)
@@ -263,7 +263,7 @@ class HpaState:
         return bool(self._returned) or self._next_due() is not None
 
     def _return(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
-        """Returns the decisions on records that the former turn left, and how many more may be made."""
+        """Returns the decisions on records that the former turn left undecided, and how many more may be made."""
         events: list[Event] = []
         while most > 0 and self._returned:
             scaled = self.scaled.get(self._returned[0])
@@ -276,7 +276,7 @@ class HpaState:
         return events, most
 
     def _see(self, scaled: ScaledWorkload, most: int, is_over: IsOver) -> tuple[list[Event], int]:
-        """Returns decisions on a workload's unseen records, and how many more may be made: 0 once time is over."""
+        """Returns decisions on a workload's undecided records, and how many more may be made: 0 once time is over."""
         events: list[Event] = []
         unseen, scaled.unseen = scaled.unseen, []  # So that _on_input does not decide on them first.
         for number, heard in enumerate(unseen, 1):
@@ -289,7 +289,7 @@ class HpaState:
         return events, most
 
     def _next_due(self) -> ScaledWorkload | None:
-        """Returns the policy with the earliest due decision that is not after the last known clock."""
+        """Returns the workload with the earliest decision due by the now_ms of the last fire; None: nothing is due."""
         while self.dues and self.dues[0][0] <= self._told_ms:
             at_ms, key = self.dues[0]
             scaled = self.scaled.get(key)
@@ -304,7 +304,7 @@ class HpaState:
         return self._evaluate(scaled, self._told_ms if self._missed(at_ms, self._told_ms) else at_ms)
 
     def _make_rest(self, scaled: ScaledWorkload, is_over: IsOver) -> list[Event]:
-        """Decides what take_turn and fire left of one workload, as far as there is time."""
+        """Makes the decisions that take_turn and fire left undone for one workload, as far as there is time."""
         events = self._see(scaled, ALL, is_over)[0] if scaled.unseen else []
         while not scaled.unseen and scaled.is_due_by(self._told_ms):
             events += self._evaluate_due(scaled)
@@ -316,7 +316,7 @@ class HpaState:
         return self.dues[0][0] if self.dues else None
 
     def declare(self, event: ScalePolicyDeclared) -> list[Event]:
-        """Puts a new policy in force. Returns the event of its declaration, and the decisions that follow."""
+        """Puts a new policy in force. Returns decisions left undone before it, the given event, and its decision."""
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
         rest = self._make_rest(known, never) if known is not None else []
@@ -340,12 +340,12 @@ class HpaState:
         return [*rest, event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
     def delete(self, key: WorkloadKey) -> None:
-        """Ends a policy. The caller writes the tombstones."""
+        """Removes a policy, its decision and its state. The caller writes their tombstones to the log."""
         for topic in (SCALE_POLICIES, SCALE, SCALE_STATE):
             self._forget(topic.name, key)
 
     def unwritten(self) -> list[Event]:
-        """Returns states of workloads decided on since the last call, and one for each partition read much further."""
+        """Returns the states to write: of workloads decided on, and one for each partition whose positions lag."""
         for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
             self._tell_position(partition)
         keys, self.changed = self.changed, {}
@@ -359,7 +359,7 @@ class HpaState:
             self.changed[key] = None
 
     def explained(self, scaled: ScaledWorkload) -> SizingResult:
-        """Returns the last decision, or, after a restart, the one that would be made at its instant."""
+        """Returns the last decision, for explanations. After a restart it is computed again for the same instant."""
         if scaled.last is None:
             return size(self.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms)))
         return scaled.last
@@ -382,8 +382,8 @@ class HpaState:
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_input(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Returns the decisions, and whether the record was taken in. It is not when time is over while a decision is
-        due before it."""
+        """Returns the decisions, and whether the record was applied. If the time ends before all earlier decisions are
+        made, it is not."""
         key, at_ms, ahead_ms = heard.workload, heard.at_ms, 0
         scaled = self.scaled.get(key)
         if at_ms > now_ms + self.rules.future_max_ms:
@@ -407,7 +407,7 @@ class HpaState:
     def _decide_on(
         self, scaled: ScaledWorkload, heard: HeardRecord, now_ms: int, at_ms: int, ahead_ms: int
     ) -> list[Event]:
-        """Takes a record in and decides. at_ms: its instant. ahead_ms: how far its writer's clock is ahead."""
+        """Applies a record and decides. at_ms: the record's instant. ahead_ms: how far its writer's clock is ahead."""
         key = scaled.key
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
         taken = self._take(key, heard, ahead_ms)
@@ -425,7 +425,7 @@ class HpaState:
         return self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
     def _take(self, key: WorkloadKey, heard: HeardRecord, ahead_ms: int | None = None) -> bool | None:
-        """Returns whether the record says anything new. None: it met an unexpected error and has no effect."""
+        """Applies a record. Returns whether it changed anything; None: an unexpected error, and it has no effect."""
         scaled = self.scaled.get(key)
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         try:
@@ -436,31 +436,31 @@ class HpaState:
             return None
 
     def note_failed(self, key: WorkloadKey, topic: str, error: Exception) -> None:
-        """Notes an error once for each workload and topic ("" for a decision). A standby reports it in its turn."""
+        """Adds an error to `failed`, once for each workload and topic ("" for a decision). The turn reports it."""
         if (key, topic) not in self.failing:
             self.failing.add((key, topic))
             self.failed.append(FailedDecision(key, trace_of(error), again=False, topic=topic))
 
     def _waits(self, scaled: ScaledWorkload) -> bool:
-        """Returns whether the decision waits: CONTROLLER mode decides at the controller's next instant."""
+        """Returns whether a decision must wait: CONTROLLER mode decides only at the controller's next instant."""
         if self.rules.mode != CONTROLLER or scaled.due is None:
             return False
         self.changed[scaled.key] = None
         return True
 
     def _missed(self, at_ms: int, now_ms: int) -> bool:
-        """Returns whether an instant is too old. A decision for it is then made for the present time."""
+        """Returns whether an instant is too long ago. Then the decision is made for the present time instead."""
         return at_ms < now_ms - self.rules.missed_ms
 
     def _put_off(self, scaled: ScaledWorkload, now_ms: int) -> None:
-        """Makes the workload due now, but 1 ms or more after its last decision: a state's time never goes back."""
+        """Schedules a decision for now, but at least 1 ms after the last one: a state's time never goes back."""
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
         scaled.due = NextEvaluation(due_ms, "what was heard late")
         heapq.heappush(self.dues, (due_ms, scaled.key))
         self.changed[scaled.key] = None
 
     def _catch_up(self, scaled: ScaledWorkload, at_ms: int, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Decides what was due before at_ms. Returns the decisions, and whether these were all."""
+        """Makes the decisions that were due before at_ms. Returns them, and whether these were all."""
         events = self._make_rest(scaled, is_over)
         is_all = not (scaled.unseen or scaled.is_due_by(self._told_ms))
         while is_all and (due_ms := self._due_before(scaled, at_ms, now_ms)) is not None:
@@ -503,7 +503,7 @@ class HpaState:
         return [decided]
 
     def _standing(self, key: WorkloadKey) -> tuple[int, str, bool]:
-        """Returns the parts of a declared workload that decisions depend on."""
+        """Returns (size, kind, is being deleted) of a declared workload: the fields that decisions depend on."""
         declared = self._inputs(key).declared
         return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
 

@@ -19,14 +19,14 @@ STATE_TOO_LARGE: Final = "StateTooLarge"
 
 
 class UnreadableState(ValueError):
-    """Raised for a state that stored_bytes did not write. The text says why."""
+    """Raised for bytes that stored_bytes did not write. The text is the reason."""
 
 
 class StoredState(Struct, frozen=True):
     """The state of one workload.
 
-    loads, backlogs: inputs of topics that do not keep their records.
-    changed_ms: when we last changed the size; 0: never.
+    loads, backlogs: inputs of topics with retention, which the log does not keep.
+    changed_ms: the time of our last change of the size; 0: never.
     loads_from_ms, backlogs_from_ms, ahead_ms: as in WorkloadInputs.
     """
 
@@ -40,7 +40,7 @@ class StoredState(Struct, frozen=True):
     ahead_ms: tuple[tuple[str, int], ...] = ()
 
     def restore(self, inputs: WorkloadInputs) -> None:
-        """Puts back the inputs that only a state remembers."""
+        """Restores the inputs that only the state keeps: the values and backlogs of topics with retention."""
         inputs.loads, inputs.backlogs = dict(self.loads), dict(self.backlogs)
         inputs.loads_from_ms, inputs.backlogs_from_ms = dict(self.loads_from_ms), dict(self.backlogs_from_ms)
         inputs.correct({**dict.fromkeys(inputs.ahead_ms, 0), **dict(self.ahead_ms)})
@@ -73,8 +73,8 @@ def stored_bytes(stored: StoredState) -> bytes:
 def fitting(stored: StoredState) -> tuple[StoredState, bytes]:
     """Returns the state to write, and its bytes.
 
-    A state that no record can hold loses all reported values, which are unknown then. So no report can prevent the
-    step, or later ones, from being written.
+    If a state is too large for a record, all reported values are left out, and their metrics are unknown. So no report
+    can prevent this transaction or later ones from being written.
     """
     data = _bytes_that_fit(stored)
     if data is None:

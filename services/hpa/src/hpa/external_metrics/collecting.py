@@ -1,6 +1,6 @@
-"""Asks queues and Prometheus for the values that policies need, and publishes the answers or the reason without one.
+"""Reads from Kafka and Prometheus the values that policies need. Publishes each value, or why there is none.
 
-Each question is one task. The instance that has the turn runs it. Policies come by declare and withdraw.
+Each question is one task, and only the instance that has the turn runs it. hpa passes policies by declare and withdraw.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class CollectingSettings:
 
 @dataclass(slots=True)
 class _Pace:
-    """The pace of a question. is_slow: its last answer was slow; a question starts as slow."""
+    """The pace of a question. is_slow: True if its last answer was slow, or if there was none yet."""
 
     is_slow: bool = True
 
@@ -71,8 +71,8 @@ class MetricCollection:
     """The questions of all declared policies.
 
     publish: writes to the log; raises BusUnavailable.
-    wall_ms: returns Unix time, for the records.
-    random: shortens the intervals.
+    wall_ms: returns Unix time in milliseconds, for the records.
+    random: shortens each interval a little, so that questions do not come all at once.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class MetricCollection:
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service="hpa")
 
     def declare(self, policy: ScalePolicyDeclared) -> None:
-        """Takes the workload's policy. Questions that it had before go on at their intervals."""
+        """Starts the questions of a policy. Questions that the earlier policy also had go on at their intervals."""
         self._put((policy.namespace, policy.name), questions_of(policy, round(self._settings.drain_seconds * 1000)))
 
     def withdraw(self, namespace: str, name: str) -> None:
-        """Notes that the workload has no policy any more."""
+        """Stops the questions of a workload, because its policy was deleted."""
         self._put((namespace, name), ())
 
     async def run(self) -> None:
-        """Asks all questions until it is cancelled."""
+        """Runs the questions of all policies until it is cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -141,7 +141,7 @@ class MetricCollection:
     async def _ask_on(self, question: Question) -> None:
         """Asks the question at once and then at its interval.
 
-        A slow answer delays the next question and never adds one.
+        After a slow answer the next question is late, and missed ones are not made up.
         """
         loop = asyncio.get_running_loop()
         pace = _Pace()
@@ -207,7 +207,7 @@ class MetricCollection:
         )
 
     def _trouble(self, kind: str, connection: str, error: Exception) -> str:
-        """Returns the trouble of a question after any error. An unexpected error is also logged for the operator."""
+        """Returns the text to publish for a failed question. An unexpected error is also logged for the operator."""
         if isinstance(error, NoConnection | QueryRefused | LagUnknown | ValueUnknown):
             return _words(kind, connection, error)
         self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)
@@ -227,7 +227,7 @@ class MetricCollection:
 
 
 def unasked(connections: NamedConnections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """Returns texts for people: what the policy needs and hpa does not ask for, so that others must report it."""
+    """Returns the metrics that a policy needs but hpa cannot read, as texts for a warning: others must report them."""
     found = list(unreported(policy))
     for question in questions_of(policy, LEAST_MS):
         try:

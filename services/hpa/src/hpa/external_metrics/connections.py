@@ -26,11 +26,11 @@ ADDRESS: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 class NoConnection(Exception):
-    """Raised when the operator named no connection with that address. The text says what was looked for."""
+    """Raised when the operator named no connection with that address. The text has the address."""
 
 
 class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The connection to a Kafka. Secrets are files, which are read at each connect, so that they can change.
+    """The connection to a Kafka. Secrets are in files, which are read at each connect, so that they can change.
 
     namespaces: the namespaces whose policies may use it, as names or patterns. * stands for any text, ? for a
         character.
@@ -64,9 +64,9 @@ class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_u
     """The connection to a Prometheus.
 
     address: without /api/v1.
-    bearer_token_file: is read for each question.
+    bearer_token_file: the file with the token, read anew for each question; empty: no token.
     namespaces: as for a Kafka.
-    namespace_label: is forced into every query, with the namespace of its policy; empty: none.
+    namespace_label: the label that every query must have, with the policy's namespace as its value; empty: none.
     """
 
     address: str
@@ -95,7 +95,7 @@ class NamedConnections:
     def kafka_of(self, namespace: str, servers: Sequence[str]) -> str:
         """Returns the name of the first connection with all these brokers, for policies of this namespace.
 
-        Raises NoConnection, whose text has no connection that they may not use.
+        Raises NoConnection. Its text lists only connections that policies of this namespace may use.
         """
         usable = {name: one for name, one in self.kafka.items() if _may_use(one.namespaces, namespace)}
         for name, connection in usable.items():
@@ -119,7 +119,7 @@ class NamedConnections:
 
 
 def read_connections(path: str) -> NamedConnections:
-    """Reads the operator's file; an empty path gives no connections. Raises OperatorError with what is wrong."""
+    """Reads the operator's file; an empty path gives no connections. Raises OperatorError, which names the fault."""
     if not path:
         return NamedConnections()
     try:
@@ -152,6 +152,6 @@ def _may_use(patterns: Sequence[str], namespace: str) -> bool:
 
 
 def _named(namespace: str, address_by_name: Mapping[str, str]) -> str:
-    """Returns the connections with their addresses, because a trigger must contain the address and not the name."""
+    """Returns the allowed connections for an error text, with addresses, because a trigger contains the address."""
     named = ", ".join(f"{name} ({address})" for name, address in address_by_name.items())
     return f"for namespace {namespace!r}, {named or 'which are none'}"

@@ -41,7 +41,7 @@ FORMAT: Final = 2
 
 
 class LagUnknown(Exception):
-    """Raised when the backlog is unknown. The text says why."""
+    """Raised when the backlog cannot be read. The text gives the reason."""
 
 
 class NobodyAnswers(Exception):
@@ -61,9 +61,9 @@ class LagSettings:
 
 
 class KafkaLag:
-    """One named connection. It is opened when it is first needed, and again after no broker, or an odd one, answered.
+    """One named connection. It is opened at the first question, and again after no broker or a wrong one answered.
 
-    A silent broker loses only its own connection. Questions to other brokers go on.
+    If a broker is silent, only the connection to it is closed. Questions to other brokers go on.
     """
 
     def __init__(self, connection: KafkaConnection, settings: LagSettings) -> None:
@@ -178,7 +178,7 @@ class KafkaLag:
         waiting: Mapping[Place, int],
         latest: Mapping[Place, int],
     ) -> dict[Place, int]:
-        """Returns when the oldest unread record was written. It is read again only after the group has read on."""
+        """Returns the time of each partition's oldest unread record, cached until the group has read that record."""
         known = {place: self._oldest.get((group, place)) for place in waiting}
         oldest = {place: row[1] for place, row in known.items() if row is not None and row[0] == waiting[place]}
         new = sorted(waiting.keys() - oldest.keys(), key=lambda place: (waiting[place] - latest[place], place))
@@ -194,9 +194,9 @@ class KafkaLag:
         return oldest
 
     async def _written_at(self, client: Any, leader: int, place: Place, offset: int) -> int:
-        """Returns when the record was written; 0 when it is gone already.
+        """Returns the time at which a record was written, in Unix milliseconds; 0 if it is deleted already.
 
-        A broker answers with one whole batch of any size.
+        A broker answers with a whole batch, even if that is larger than the limit in the request.
         """
         topic, partition = place
         answer = await client.send(leader, FetchRequest(0, 1, 1, UNCOMMITTED, [(topic, [(partition, offset, 1)])]))
@@ -206,7 +206,7 @@ class KafkaLag:
         return 0
 
     async def _send(self, client: Any, request: Any) -> Any:
-        """Sends to the first broker that answers, starting with the last one that did. Raises NobodyAnswers."""
+        """Sends to one broker after another until one answers, first to the last that did. Raises NobodyAnswers."""
         last: Exception | None = None
         nodes: list[int | str] = [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
         for node in sorted(nodes, key=lambda one: one != self._answered):
@@ -251,9 +251,9 @@ class KafkaLag:
 
 
 def first_written_ms(batches: bytes) -> int:
-    """Returns when the first record of the first batch was written: at most one batch before the wanted record.
+    """Returns the Unix milliseconds of the first record in the first batch. The wanted record is in the same batch.
 
-    Returns 0 for bytes that are not a batch of today's format.
+    Returns 0 for bytes that are not a batch of the present format.
     """
     if len(batches) < BATCH_HEAD.size:
         return 0

@@ -18,7 +18,7 @@ WORDS_MAX: Final = 200
 
 
 class ValueUnknown(Exception):
-    """The query has no value that can be decided on. The text says why."""
+    """Raised when a query has no value that hpa can use. The text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Prometheus:
         self._session: aiohttp.ClientSession | None = None
 
     async def value_milli(self, query: str) -> int | None:
-        """Returns thousandths of the query's value, cut off as KEDA does; None if the answer is empty. Raises
+        """Returns the query's value in thousandths, cut off as in KEDA; None if the answer is empty. Raises
         ValueUnknown."""
         try:
             async with asyncio.timeout(self._settings.answer_seconds):
@@ -101,7 +101,7 @@ class Prometheus:
 
 
 def value_of(status: int, body: bytes) -> int | None:
-    """Returns thousandths of the one value in an answer; None if it is empty. Raises ValueUnknown."""
+    """Returns the one value of an answer in thousandths; None if the answer is empty. Raises ValueUnknown."""
     try:
         answer = _ANSWER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -121,7 +121,7 @@ def value_of(status: int, body: bytes) -> int | None:
 
 
 def _milli(sample: Any) -> int:
-    """Returns thousandths of the number in a sample [time, "number"]."""
+    """Returns the number in a sample [time, "number"], in thousandths."""
     try:
         _, text = sample
         number = float(text)

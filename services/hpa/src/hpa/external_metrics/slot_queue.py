@@ -10,8 +10,8 @@ from hpa.core.slots import SlotQuestion, Slots
 class SlotQueue:
     """The queue of one connection.
 
-    most: questions at the same time.
-    slow_part: the part for slow ones, at least one.
+    most: how many questions may run at the same time.
+    slow_part: the share of them that may be slow; at least one may.
     """
 
     def __init__(self, most: int, slow_part: float) -> None:

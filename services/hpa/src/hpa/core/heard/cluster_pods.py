@@ -31,9 +31,9 @@ from spillway.events_scaling import PodRequests, PodsObserved
 SUCCEEDED: Final = "Succeeded"
 ENDED: Final = (FAILED, SUCCEEDED)
 KINDS_KEPT: Final = 4_096
-"""Different requests of containers that all pods share. Further ones are made for each record."""
+"""The most container requests that are cached and shared by pods. Others are created again for each record."""
 LEFT_OUT_MAX: Final = 100_000
-"""The most pods without room that are believed. A workload has no more replicas."""
+"""The most left-out pods that are taken from a record. A larger number is cut to it: no workload has more replicas."""
 LEFT_OUT: Final[Mapping[str, Any]] = {
     "phase": RUNNING,
     "deleting": False,
@@ -44,16 +44,16 @@ LEFT_OUT: Final[Mapping[str, Any]] = {
     "sampled_ms": 0,
     "window_ms": 0,
 }
-"""The assumed fields of a pod without room in its record. Its requests are those of the last pod with room."""
+"""The assumed fields of a pod that did not fit into the record. It gets the requests of the last pod that did fit."""
 NEVER: Final = 2**62
 """An instant after all others, in milliseconds."""
 
 
 class ClusterShare(Struct, frozen=True, gc=False):
-    """The share of one cluster in a metric, until time alone changes it at until_ms (NEVER: it does not).
+    """The share of one cluster in a metric. Without a new record it stays valid until until_ms (NEVER: for ever).
 
     samples, used_milli, oldest_ms: over all samples that are not too old, also of pods that do not count.
-    initialized_ms: when the next pod's cpu begins to count; NEVER: none does, or the metric is not cpu.
+    initialized_ms: the time at which the cpu usage of the next pod begins to count; NEVER: no such pod, or not cpu.
     """
 
     counted: PodTotals
@@ -69,12 +69,12 @@ class ClusterPods(Struct, frozen=True, gc=False):
     """The pods of one cluster, as of the record (epoch, sequence).
 
     observed_ms: the time of the record, corrected by ahead_ms.
-    sampled: whether any pod had a sample.
+    sampled: True if at least one pod had a sample.
     standing: pods that have not ended and are not being deleted.
     trouble: the reason why there are no samples.
-    ahead_ms: how far the cluster's clock was ahead when the record was heard.
-    left_out: pods that the record had no room for. They are among `pods`, under a cluster name of their own, without
-        samples.
+    ahead_ms: how far the cluster's clock was ahead of ours when the record was read.
+    left_out: the number of pods that did not fit into the record. `pods` contains them too, without samples and under
+        a cluster name of their own.
     """
 
     cluster: str
@@ -100,9 +100,9 @@ class ClusterPods(Struct, frozen=True, gc=False):
 
 
 def is_lost(cluster: ClusterPods, now_ms: int, rules: HpaRules) -> bool:
-    """Returns whether samples came and then no record for too long.
+    """Returns whether the cluster sent samples, and then no record for longer than pods_age_max_ms.
 
-    A cluster without samples is never lost by silence.
+    A cluster that never sent samples does not become lost when it is silent.
     """
     return cluster.sampled and now_ms > cluster.observed_ms + rules.pods_age_max_ms
 
@@ -150,7 +150,7 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
 
 
 def left_out_of(cluster: str) -> str:
-    """Returns the name under which pods are kept that a cluster's record had no room for."""
+    """Returns the cluster name used as key for pods that did not fit into the cluster's record."""
     return f"{cluster}, left out"
 
 
@@ -177,9 +177,9 @@ def _amounts(amounts: Amounts) -> Amounts:
 
 
 def usage_of(pod: CountedPod, resource: str, container: str) -> Sample | None:
-    """Returns the usage of a resource by a pod, or by one container.
+    """Returns how much of a resource a pod or one of its containers uses.
 
-    None when a container that counts has no sample.
+    Returns None if a container that counts has no sample.
     """
     total, found = 0, False
     for name, amounts in pod.usage:
@@ -195,7 +195,7 @@ def usage_of(pod: CountedPod, resource: str, container: str) -> Sample | None:
 
 
 def share_of(cluster: ClusterPods, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
-    """Returns the share at now_ms. It stays the same until its until_ms."""
+    """Returns the cluster's share in the metric at now_ms. It is valid until its until_ms."""
     samples: dict[PodKey, Sample] = {}
     used_milli, oldest_ms, since_ms = 0, NEVER, now_ms - rules.sample_age_max_ms
     for key, pod in cluster.pods.items():

@@ -18,13 +18,13 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 
 @dataclass(slots=True)
 class KeptTotals:
-    """The running totals of one metric.
+    """The running totals of one metric over all clusters.
 
     heard: clusters with new records since the last reading.
-    shares: the shares of the clusters, valid from since_ms on and before until_ms. The other fields are sums and minima
-        of the shares. They are updated by one share at a time, because a look at all shares is expensive.
-    passed: a share that had one of the minima was removed.
-    said: the clusters whose share has a failure or troubles.
+    shares: the share of each cluster, valid from since_ms on and before until_ms. The other fields are sums and minima
+        of the shares. They are updated by one share at a time, because a loop over all shares is expensive.
+    passed: True if a share with one of the minima was removed, so that the minima must be computed again.
+    said: the clusters whose share has a failure or troubles to report.
     """
 
     heard: set[str] = field(default_factory=set)
@@ -67,7 +67,7 @@ class KeptTotals:
                 self.said.add(name)
 
     def _is_first(self, share: ClusterShare) -> bool:
-        """Returns whether the share has any of the minima."""
+        """Returns whether one of the kept minima comes from this share."""
         return (
             NEVER > share.oldest_ms == self.oldest_ms
             or NEVER > share.initialized_ms == self.initialized_ms
@@ -87,7 +87,7 @@ class KeptTotals:
         self.passed = False
 
     def _together(self, clusters: Iterable[str]) -> ClusterShare:
-        """Returns the sum of the shares. The first failure is that of the first cluster in their order."""
+        """Returns the sum of all shares. Of several failures, it reports the one of the first cluster in `clusters`."""
         shares = [self.shares[name] for name in clusters if name in self.said] if self.said else []
         failures = [share.counted.failure for share in shares if share.counted.failure is not None]
         return ClusterShare(
@@ -107,9 +107,9 @@ class WorkloadClusters:
 
     standing: pods that have not ended and are not being deleted.
     sampled_ms: the time of the last record, for clusters with samples.
-    first_ms: the earliest of these; NEVER without any.
-    left_out: the names under which pods are kept that records had no room for.
-    kept: the running totals, by the parts of a metric that decide how a pod counts.
+    first_ms: the earliest time in sampled_ms; NEVER if it is empty.
+    left_out: the cluster names used for pods that did not fit into a record (left_out_of).
+    kept: the running totals, by the fields of a metric that decide how a pod counts.
     """
 
     by_name: dict[str, ClusterPods] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class WorkloadClusters:
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
 
     def copy(self) -> "WorkloadClusters":
-        """Returns clusters that change apart from these. Their totals are summed anew when they are asked for."""
+        """Returns a copy whose changes do not change the original. It computes its own totals when they are read."""
         return replace(self, by_name=dict(self.by_name), sampled_ms=dict(self.sampled_ms), kept={})
 
     def put(self, name: str, cluster: ClusterPods | None) -> None:
@@ -157,7 +157,7 @@ class WorkloadClusters:
         return frozenset(name for name, at_ms in self.sampled_ms.items() if at_ms < before)
 
     def next_lost_ms(self, now_ms: int, rules: HpaRules) -> int | None:
-        """Returns when the next cluster will be lost; None: no cluster will."""
+        """Returns when the next cluster counts as lost, in Unix milliseconds; None: no cluster will be lost."""
         since, first_ms = now_ms - rules.pods_age_max_ms, self.first_ms
         if first_ms < since:
             first_ms = min([at_ms for at_ms in self.sampled_ms.values() if at_ms >= since], default=NEVER)
@@ -169,12 +169,12 @@ class WorkloadClusters:
         return min(name for name, sampled_ms in self.sampled_ms.items() if sampled_ms == told_ms)
 
     def seen(self, now_ms: int, rules: HpaRules) -> PodsSeen:
-        """Returns all pods. Pods that records had no room for count as pods of a lost cluster."""
+        """Returns all pods. Pods that did not fit into a record count as pods of a lost cluster."""
         return PodsSeen(AllPods(self.by_name), self.lost(now_ms, rules) | self.left_out)
 
 
 class AllPods(Mapping[PodKey, CountedPod]):
-    """The pods of several clusters. They are merged only when they are looked at, which few decisions do."""
+    """The pods of several clusters. They are merged when they are first read, because few decisions need them."""
 
     __slots__ = ("_clusters", "_merged")
 

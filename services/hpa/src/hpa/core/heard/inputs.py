@@ -1,7 +1,8 @@
 """Keeps the inputs of one workload: its declared size, its pods, values of metrics, and backlogs. Pure.
 
-Each take_… applies one event, is idempotent, drops events older than the known ones, and returns whether anything
-changed. Of values and backlogs of one instant, the one later in the log counts. offset: the event's place in the log.
+Each take_… function applies one event. Applying it twice changes nothing. It drops events that are older than the known
+ones, and returns whether anything changed. Of two values or backlogs of one instant, the later one in the log counts.
+offset: the offset of the event's record.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +45,7 @@ BacklogKey = tuple[str, str]
 
 
 class DeclaredWorkload(Struct, frozen=True, gc=False):
-    """A workload as the planner declared it. scaled: our last decision that is in its replicas."""
+    """A workload as the planner declared it. scaled: the generation of our last decision that its replicas contain."""
 
     kind: str
     replicas: int
@@ -62,8 +63,8 @@ class MetricSeries(Struct, frozen=True, gc=False):
     value_milli: its newest value.
     at_ms: the time of that value; 0: never.
     heard_ms: the time of the newest report, with or without a value.
-    failing_ms: the first report without a value since the last value; 0: none.
-    failures: reports without a value in a row, at most one for each polling interval. Silence is not a failure.
+    failing_ms: the time of the first report without a value after the last value; 0: none.
+    failures: how many reports in a row had no value, counted once for each polling interval. Silence is no failure.
     counted_ms: the last report that was counted as a failure.
     offset: the offset of its record; -1: not known.
     """
@@ -84,9 +85,9 @@ class Backlog(Struct, frozen=True, gc=False):
     """The newest backlog of a consumer group.
 
     rows: (topic, partition, latest, committed).
-    committed: the committed offsets of the poll before.
+    committed: (topic, partition, committed offset) of the poll before.
     oldest_ms: for each row, when its oldest unread record was written; 0: not known, or no such record.
-    endless_ms: the first report since which the end of some partition is unknown; 0: all are known.
+    endless_ms: the time since which the end offset of some partition is unknown; 0: all are known.
     failures, counted_ms: as for MetricSeries; reports without an end count, too.
     offset: as for MetricSeries.
     """
@@ -114,9 +115,9 @@ class WorkloadInputs:
     """The inputs of one workload. A caller that removes series must replace or clear the dict `loads`.
 
     declared: None while the planner knows no workload of that name.
-    loads_from_ms, backlogs_from_ms: since when a name of the policy stands for its present question. Earlier
-        measurements answer another question and are dropped.
-    ahead_ms: how far the clock was ahead in each cluster when it was last heard.
+    loads_from_ms, backlogs_from_ms: for each name in the policy, the time since which it means its present query.
+        Earlier measurements answer another query and are dropped.
+    ahead_ms: for each cluster, how far its clock was ahead of ours at its last record.
     """
 
     declared: DeclaredWorkload | None = None
@@ -127,7 +128,7 @@ class WorkloadInputs:
     backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
     ahead_ms: dict[str, int] = field(default_factory=dict)
     _summed: dict[LoadKey, MetricSeries] | None = field(default=None, init=False, compare=False, repr=False)
-    """The loads whose bytes of texts are kept. The bytes of another dict are summed when they are asked for."""
+    """The dict for which _texts_bytes is valid. For another dict, the bytes are summed again at the next read."""
     _texts_bytes: int = field(default=0, init=False, compare=False, repr=False)
 
     @property
@@ -138,7 +139,7 @@ class WorkloadInputs:
         return self._texts_bytes
 
     def copy(self) -> "WorkloadInputs":
-        """Returns inputs that change apart from these."""
+        """Returns a copy. Changes of the copy do not change the original."""
         return WorkloadInputs(
             self.declared,
             self.clusters.copy(),
@@ -183,7 +184,7 @@ class WorkloadInputs:
         return True
 
     def correct(self, ahead_ms: Mapping[str, int]) -> None:
-        """Notes how far the clocks of these clusters are ahead, and corrects the times of their pods."""
+        """Stores how far these clusters' clocks are ahead of ours, and corrects the times of their pods by that."""
         for name, ahead in ahead_ms.items():
             self.ahead_ms.pop(name, None)
             if ahead:
@@ -193,7 +194,7 @@ class WorkloadInputs:
                 self.clusters.put(name, cluster.ahead(ahead))
 
     def ahead_of(self, at_ms: int, rules: HpaRules) -> dict[str, int]:
-        """Returns how far clocks are ahead, for clusters whose time is too far after that instant to be believed."""
+        """Returns how far clocks are ahead, for clusters whose last record is more than future_max_ms after at_ms."""
         told = ((name, one.observed_ms + one.ahead_ms - at_ms) for name, one in self.clusters.by_name.items())
         return {name: ahead for name, ahead in told if ahead > rules.future_max_ms}
 
@@ -206,7 +207,7 @@ class WorkloadInputs:
     def take_load(self, event: LoadObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
         """Applies a report of a value.
 
-        A negative value counts as none. A report beyond the bounds of one workload is dropped.
+        A negative value counts as no value. A report beyond the bounds of one workload is dropped.
 
         polling_ms: the polling interval, by which failures are counted.
         """
@@ -255,9 +256,9 @@ class WorkloadInputs:
         return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
     def forget_old(self, now_ms: int, rules: HpaRules) -> None:
-        """Forgets series that stopped long ago, once half of series_max are kept.
+        """Removes series without a report for forgotten_ms, once half of series_max series are kept.
 
-        A policy that needs one finds it unknown.
+        A metric of a policy that needs such a series is unknown then.
         """
         if len(self.loads) < rules.series_max // 2:
             return
@@ -269,9 +270,9 @@ class WorkloadInputs:
             del self.loads[key]
 
     def status_replicas(self, current: int) -> int:
-        """Returns the number of pods that exist, at most current, because a move or a rollout doubles some.
+        """Returns the number of existing pods, but at most `current`, because a move or a rollout doubles some pods.
 
-        Returns current while no cluster was heard of.
+        Returns `current` as long as no cluster has reported pods.
         """
         return min(self.clusters.standing, current) if self.clusters.by_name else current
 
@@ -279,11 +280,11 @@ class WorkloadInputs:
 def is_known(
     known: MetricSeries | Backlog, event: LoadObserved | BacklogObserved, offset: int, trouble: str, rules: HpaRules
 ) -> bool:
-    """Returns whether a report is not newer, or comes from a source that cannot see what another source reports.
+    """Returns True if a report changes nothing: it is not newer, or it is another source's failure to read it.
 
     A failure of one source does not replace a fresh value of another. Once that value is too old, the failure counts.
-    At one instant, a value counts more than none. Of two values, the later one in the log counts, also when records are
-    read twice. trouble: the reason why the event has no value.
+    At one instant, a report with a value wins over one without. Of two values, the later one in the log counts, also
+    when records are read twice. trouble: the reason why the event has no value.
     """
     if event.at_ms < known.heard_ms:
         return True
@@ -294,29 +295,29 @@ def is_known(
 
 
 def _put(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) -> bool:
-    """Keeps the new report. Returns whether more than its offset has changed."""
+    """Stores the new report. Returns whether it differs from the known one in more than its offset."""
     kept[key] = new
     return replace(new, offset=known.offset) != known
 
 
 def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_ms: int) -> Reported:
-    """Returns the known state with a report without a value. failing_ms: since when there is no value."""
+    """Returns the known state after one more report without a value. failing_ms: the time of the first such report."""
     failures, counted_ms = failures_with(known, at_ms, polling_ms)
     told = replace(known, heard_ms=at_ms, failing_ms=failing_ms, trouble=cut_bytes(trouble, TROUBLE_MAX))
     return replace(told, failures=failures, counted_ms=counted_ms)
 
 
 def failures_with(known: MetricSeries | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
-    """Returns (failures, last counted report) after a report without a value. As in KEDA, each poll counts once."""
+    """Returns (failures in a row, time of the last) after a report without a value. As in KEDA, a poll counts once."""
     if known.failures and (at_ms == known.counted_ms or at_ms < known.counted_ms + FAILURES_APART * polling_ms):
         return known.failures, known.counted_ms
     return known.failures + 1, at_ms
 
 
 def odd_partitions(event: BacklogObserved) -> str:
-    """Returns why a backlog cannot be believed, or "".
+    """Returns the reason why a backlog cannot be right, or "".
 
-    A topic has at least one partition, and each must be there once.
+    The event must have at least one partition of its topic, and each partition only once.
     """
     if event.topic and not any(one.topic == event.topic for one in event.partitions):
         return f"no partition of topic {event.topic} is told"
@@ -334,12 +335,12 @@ def name_of(key: LoadKey) -> LoadName:
 
 
 def backlog_size(event: BacklogObserved) -> int:
-    """Returns the most bytes that its partitions take in a record."""
+    """Returns an upper bound for the bytes of the event's partitions in a record."""
     return sum(row_size(one.topic) for one in event.partitions)
 
 
 def row_size(topic: str) -> int:
-    """Returns the most bytes that one partition takes in a record."""
+    """Returns an upper bound for the bytes of one partition of the topic in a record."""
     return PARTITION_BYTES + len(topic.encode())
 
 
@@ -354,7 +355,7 @@ def _source(event: LoadObserved | BacklogObserved) -> str:
 
 
 def pod_loads(inputs: WorkloadInputs, metric: str) -> Iterator[tuple[PodKey, MetricSeries, str]]:
-    """Yields the values of a metric of pods. The caller fills in the namespace."""
+    """Yields (pod, series, trouble) for each pod's value of a metric. The namespace in the key is left empty."""
     for (name, _, _, cluster, pod), load in inputs.loads.items():
         if name == metric and pod:
             yield PodKey(cluster, "", pod), load, load.trouble

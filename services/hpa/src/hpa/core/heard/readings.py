@@ -1,4 +1,4 @@
-"""Makes one reading for each metric from the inputs of a workload. An old value is unknown, never zero. Pure."""
+"""Makes one reading for each metric from the inputs of a workload. A too old value is unknown, never zero. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -21,7 +21,7 @@ KAFKA: Final = "kafka"
 CRON: Final = "cron"
 PROMETHEUS: Final = "prometheus"
 TROUBLES_TOLD: Final = 5
-"""The most different troubles of a metric's pods in one message. Each pod may have another one."""
+"""The most troubles of a metric's pods that one message lists. Without a limit, there may be one for each pod."""
 
 
 class ReadingMoment(Struct, frozen=True):
@@ -41,13 +41,13 @@ class MetricReading(Struct, frozen=True, gc=False):
     """The reading of a metric, with its details.
 
     source: the source of the metric, or the kind of the trigger.
-    value_milli: its value in all; None if there is no such number.
+    value_milli: the total over all pods or series, in thousandths; None if there is none.
     oldest_ms: the time of its oldest sample.
-    failing_ms: since when it has no value; 0: it has one.
-    failures: reports without a value in a row; 0 while nobody reports.
-    due_ms: when time alone may change it; None: never.
-    active: for a trigger, whether there is work.
-    detail: a text for people.
+    failing_ms: the time since which it has no value; 0: it has one.
+    failures: how many reports in a row had no value; 0 while nobody reports.
+    due_ms: the time at which it may change without a new record; None: never.
+    active: for a trigger, True if there is work.
+    detail: a text for the user.
     """
 
     reading: Reading
@@ -114,7 +114,7 @@ def read_series(
 ) -> MetricReading:
     """Returns the reading of all series of a metric.
 
-    A stopped series makes it unknown; much later, the others count alone.
+    A series that stops makes the metric unknown. After `forgotten_ms` the stopped series is ignored.
     """
     found = [
         (series, load)
@@ -164,7 +164,7 @@ def _never(source: str, moment: ReadingMoment) -> MetricReading:
 
 
 def _failing_ms(load: MetricSeries, age_max_ms: int, moment: ReadingMoment) -> int:
-    """Returns since when a series has no value; 0 when it has one."""
+    """Returns the time since which a series has no value, in Unix milliseconds; 0 if it has one."""
     if load.failing_ms:
         return load.failing_ms
     return load.at_ms + age_max_ms if moment.now_ms > load.at_ms + age_max_ms else 0
@@ -181,9 +181,9 @@ def read_trigger(named: NamedTrigger, inputs: WorkloadInputs, moment: ReadingMom
 
 
 def read_kafka(trigger: KafkaTrigger, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
-    """Returns the lag.
+    """Returns the lag of the consumer group in the partitions that the trigger counts.
 
-    It is unknown while the end of one of its partitions is unknown; KEDA would count that lag as none.
+    The lag is unknown while the end offset of one of them is unknown. KEDA would count that partition's lag as 0.
     """
     backlog = inputs.backlogs.get((trigger.group, trigger.topic))
     if backlog is None:

@@ -26,8 +26,8 @@ COOLDOWN_MS: Final = 300_000
 class Activation(Struct, frozen=True):
     """The settings of a ScaledObject for zero and idle.
 
-    cooldown_ms: None for 300 s.
-    fallback_replicas: None without one.
+    cooldown_ms: None: KEDA's default of 300 s.
+    fallback_replicas: None: there is no fallback.
     """
 
     min_replicas: int = 0
@@ -38,7 +38,7 @@ class Activation(Struct, frozen=True):
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def says(self, annotation: str) -> bool:
-        """Returns whether the annotation exists and is not false. Text that is no boolean counts as true."""
+        """Returns whether the annotation exists and is not false. A text that is not a boolean counts as true."""
         written = self.annotations.get(annotation)
         return written is not None and BOOLEANS.get(written, True)
 
@@ -46,9 +46,9 @@ class Activation(Struct, frozen=True):
 class PolledTriggers(Struct, frozen=True):
     """The result of polling the triggers.
 
-    active, failed: whether any trigger is active, or failed.
+    active, failed: True if at least one trigger is active, or failed.
     replicas: the present size.
-    last_active_ms: when any trigger was last active; None: never.
+    last_active_ms: the last time at which a trigger was active; None: never.
     autoscaler: (status, reason) of its condition scaling_active; None: not known.
     """
 
@@ -64,9 +64,9 @@ class PollOutcome(Struct, frozen=True):
     """The result of one poll.
 
     replicas: the size to scale to; None: no change.
-    renewed: the workload was active now.
+    renewed: True if the cooldown starts anew, because the workload is active.
     conditions: (status, reason) by type.
-    due_ms: when a cooldown that prevents scaling in will be over.
+    due_ms: the end of a cooldown that prevents scaling in, in Unix milliseconds; None: there is none.
     """
 
     replicas: int | None

@@ -56,7 +56,7 @@ Environment = Mapping[str, Value]
 
 
 class ExpressionNode(Struct, frozen=True):
-    """A part of an expression. kind: the type that its value certainly has; ANY when that depends on values."""
+    """A part of an expression. kind: the type of its value if it is always the same; ANY if it depends on values."""
 
     kind: str
     value: Callable[[Environment], Value]
@@ -218,9 +218,9 @@ def _number(token: str) -> ExpressionNode:
 
 
 def _array(items: list[ExpressionNode]) -> ExpressionNode:
-    """Returns an array of numbers or other values, but not of arrays.
+    """Returns an array of numbers or other values. An array of arrays is refused.
 
-    So the amount of computing is visible in the text.
+    So the time to compute a formula is bounded by the length of its text.
     """
     if any(item.kind == ARRAY for item in items):
         raise InvalidExpression("an array in an array is not supported")

@@ -23,11 +23,11 @@ FALLBACK_EXISTS: Final = "FallbackExists"
 NO_FALLBACK_FOUND: Final = "NoFallbackFound"
 
 NOTHING_MILLI: Final = -1000
-"""The value of a trigger that a formula shall see as nil."""
+"""Marks a failed trigger: a formula must see this value as nil."""
 
 
 class Fallback(Struct, frozen=True):
-    """A fallback. An empty behavior is a fixed number as STATIC is, but only once the current number could be read."""
+    """The replicas to use while a trigger fails. An empty behavior acts as STATIC once the current number is known."""
 
     replicas: int
     failure_threshold: int
@@ -35,23 +35,23 @@ class Fallback(Struct, frozen=True):
 
 
 class Composite(Struct, frozen=True):
-    """The parts of scalingModifiers that a fallback needs. target: as written; a fallback knows only whole numbers."""
+    """The fields of scalingModifiers for a fallback. target: the manifest's text; only whole numbers are read."""
 
     target: str
     by_value: bool
 
 
 class TriggerHealth(Struct, frozen=True):
-    """A trigger's health. failures: the failures in a row."""
+    """The health of one trigger. failures: how many polls in a row have failed."""
 
     failures: int = 0
     status: str = HAPPY
 
 
 class Trigger(Struct, frozen=True):
-    """The target of a trigger's metric, in milli-units per replica, or in all if by_value.
+    """A trigger's target value in milli-units: per replica, or for all replicas together if by_value is set.
 
-    composite: the formula's metric, when there is a formula over the triggers.
+    composite: the formula that joins several triggers, if there is one.
     """
 
     target_milli: int
@@ -60,20 +60,20 @@ class Trigger(Struct, frozen=True):
 
 
 class ReplicaCounts(Struct, frozen=True):
-    """The replicas that are asked for, and those that are ready; None: not known."""
+    """The number of replicas that the workload asks for, and how many are ready; None: not known."""
 
     replicas: int | None
     ready: int | None
 
 
 class TriggerMetric(Struct, frozen=True):
-    """The answer of a trigger.
+    """The answer of a trigger, or of the fallback that replaces it.
 
-    values_milli: its values, or the fallback's; None: the trigger failed.
+    values_milli: its values, or the fallback's, in thousandths; None: the trigger failed.
     reason: the reason of the condition Fallback; "" without one.
-    active: a fallback is in its place.
-    of_composite: the values are for the formula's metric.
-    failed: a fallback was due and could not be computed.
+    active: True if a fallback replaces the trigger.
+    of_composite: True if the values are for the formula's metric.
+    failed: True if a fallback was needed but could not be computed.
     """
 
     values_milli: tuple[int, ...] | None

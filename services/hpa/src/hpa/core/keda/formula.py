@@ -15,7 +15,7 @@ from hpa.core.keda.functions import ExpressionFailed
 from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, int64
 
 MILLI: Final = 1e-3
-"""The factor that makes doubles of amounts, as for Kubernetes' quantities. A division would round differently."""
+"""The factor from milli-units to doubles, as for Kubernetes' quantities. A division would round differently."""
 
 
 class Formula(Struct, frozen=True):
@@ -35,7 +35,7 @@ def compile_formula(text: str, triggers: Sequence[str]) -> Formula:
 
 
 def trigger_value(milli: int, failures: int | None, fallback: Fallback | None) -> int | None:
-    """Returns a trigger's value for the formula; nil after more failures than a fallback for formulas allows."""
+    """Returns a trigger's value for the formula; nil if it failed more often than the fallback's threshold."""
     if fallback is None or fallback.behavior != SCALING_MODIFIERS or failures is None:
         return milli
     return None if failures > fallback.failure_threshold else milli
@@ -48,10 +48,10 @@ def composite_milli(
     fallback: Fallback | None,
     target: float,
 ) -> int:
-    """Returns the formula's metric, cut to milli-units.
+    """Returns the value of the formula in milli-units; smaller fractions are cut off.
 
     Raises ExpressionFailed, also for infinities and results beyond 64 bits. KEDA would turn such a result into the
-    least number, and scale in.
+    smallest integer, and scale in.
     """
     seen = {name: trigger_value(milli, failures.get(name), fallback) for name, milli in values_milli.items()}
     found = formula.node.value({name: None if milli is None else milli * MILLI for name, milli in seen.items()})
@@ -76,5 +76,5 @@ def named_triggers(metric: str, trigger: str, formula: str) -> dict[str, str]:
 
 
 def holds_name(names: Sequence[str], name: str) -> bool:
-    """Returns whether the name is taken. Triggers' names must differ in more than case."""
+    """Returns whether a name is already used. Upper and lower case count as equal."""
     return name.lower() in (one.lower() for one in names)

@@ -27,10 +27,10 @@ class JobStrategy(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """A queue and its jobs.
+    """The numbers of one queue's jobs.
 
-    max_scale: jobs that it asks for within the bounds.
-    scale_to: jobs that it asks for in all.
+    max_scale: the jobs that the queue asks for, limited by the maximum.
+    scale_to: the jobs that the queue asks for without that limit.
     """
 
     max_scale: int
@@ -40,11 +40,11 @@ class Queue(Struct, frozen=True):
 
 
 class JobsWanted(Struct, frozen=True):
-    """The result.
+    """The jobs to start for a queue.
 
-    effective_max: how many more jobs may run.
-    scale_to: how many are asked for.
-    create: how many to start.
+    effective_max: the number of further jobs that may run.
+    scale_to: the number of jobs that are asked for.
+    create: the number of jobs to start now.
     """
 
     effective_max: int
@@ -56,9 +56,9 @@ class JobsWanted(Struct, frozen=True):
 
 
 def jobs_wanted(strategy: JobStrategy, queue: Queue, min_replicas: int, max_replicas: int) -> JobsWanted:
-    """Returns the jobs to start by the strategy.
+    """Returns the number of jobs to start by the strategy.
 
-    min_replicas: jobs that always run, in addition to those for the queue.
+    min_replicas: the number of jobs that always run, in addition to those for the queue.
     """
     kept = min(min_replicas, max_replicas)
     if queue.running < kept:

@@ -17,16 +17,16 @@ EARLIEST: Final = "earliest"
 
 
 class KafkaTrigger(Struct, frozen=True):
-    """A group's lag against a threshold per replica.
+    """The settings of a Kafka trigger, which compares a consumer group's lag with a threshold per replica.
 
     topic: the topic; "" for all topics in which the group has offsets.
     partitions: ranges (first, last), merged and rising; None: all partitions.
     allow_idle: the lag is not capped at the number of partitions.
     limit_to_lagging: the cap counts only partitions with lag.
     even: the number of replicas is a divisor of the number of partitions.
-    exclude_persistent: a partition whose offset stands still counts for activity only.
+    exclude_persistent: a partition whose committed offset has not changed since the last poll counts for activity only.
     zero_on_invalid: a partition without an offset has no lag.
-    exact: ours, not KEDA's. The cap is exactly one threshold for each partition. KEDA's lets almost one more pass.
+    exact: our own setting. The cap is exactly one threshold for each partition. KEDA's cap allows almost one more.
     """
 
     group: str
@@ -66,9 +66,9 @@ Committed = Mapping[tuple[str, int], int]
 
 
 class Lag(Struct, frozen=True):
-    """The lag of a group.
+    """The lag of a group in the counted partitions, in records.
 
-    total: the value that KEDA publishes, capped.
+    total: the capped value that KEDA publishes.
     true: the lag of all partitions, with no exclusion or cap.
     committed: the offsets to remember for the next poll.
     """
@@ -84,7 +84,7 @@ class Lag(Struct, frozen=True):
 
 
 def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: Committed) -> Lag:
-    """Returns the lag of all partitions that the trigger means. before: the offsets remembered by the last poll."""
+    """Returns the lag of all partitions that the trigger counts. before: the committed offsets of the last poll."""
     return lag_of([row for row in rows if trigger.means(row.topic, row.partition)], trigger, before)
 
 
@@ -103,7 +103,7 @@ def lag_of(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Co
 
 
 def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committed) -> tuple[int, int]:
-    """Returns (lag, lag with offsets that stand still) of one partition."""
+    """Returns (lag for scaling, lag for activity) of one partition. Only exclude_persistent makes them differ."""
     if row.latest is None:
         return 0, 0
     if row.committed is None:
@@ -118,7 +118,7 @@ def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committe
 def capped(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> int:
     """Returns the lag to publish: at most one threshold for each partition on which a consumer could work.
 
-    KEDA's cap compares whole thresholds, so almost one threshold more passes, unless the trigger is exact.
+    KEDA's cap compares whole thresholds. So it allows almost one threshold more, unless the trigger is exact.
     """
     if trigger.allow_idle and not trigger.limit_to_lagging and not trigger.even:
         return total
@@ -136,5 +136,5 @@ def factors(number: int) -> list[int]:
 
 
 def balancing_factor(total: int, partitions: int, threshold: int) -> int:
-    """Returns the least divisor of the number of partitions that is enough consumers; else one for each partition."""
+    """Returns the smallest divisor of the number of partitions that is enough consumers; else the number itself."""
     return next((factor for factor in factors(partitions) if factor * threshold >= total), partitions)

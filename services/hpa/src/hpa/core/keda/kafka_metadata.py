@@ -32,7 +32,7 @@ Range = tuple[int, int]
 
 
 class InvalidTrigger(ValueError):
-    """Raised for a trigger that cannot be understood. The text has the field, its value and what was expected."""
+    """Raised for a trigger that cannot be understood. The text has the field, its value and the expected form."""
 
 
 def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
@@ -89,7 +89,7 @@ def _brokers(text: str) -> tuple[str, ...]:
 def read_partitions(text: str) -> tuple[Range, ...]:
     """Returns the ranges of a text like 1,3,10-20, in the written order. A falling range is empty and is left out.
 
-    Ranges are never expanded, because a few characters could stand for more numbers than memory holds. Raises
+    It does not expand ranges, because a short text could name more numbers than fit into memory. Raises
     InvalidTrigger.
     """
     if len(text) > LIMITATION_MAX or text.count(",") >= RANGES_MAX:

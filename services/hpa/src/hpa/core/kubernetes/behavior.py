@@ -1,8 +1,8 @@
 """Limits the number that the metrics ask for by windows, rates and bounds. Pure.
 
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (normalizeDesiredReplicas,
-normalizeDesiredReplicasWithBehaviors and what they call). A window or a period is open at its old end, except the older
-rules' window, which is closed there.
+normalizeDesiredReplicasWithBehaviors and what they call). The old end of a window or a period does not belong to it,
+except for the window of the older rules.
 """
 
 from collections.abc import Callable
@@ -33,17 +33,17 @@ WITHIN_RANGE = "DesiredWithinRange"
 
 
 class ReplicaBounds(Struct, frozen=True):
-    """The least and the most replicas that a person has set."""
+    """The least and the most replicas that the policy allows."""
 
     least: int
     most: int
 
 
 class LimitedProposal(Struct, frozen=True):
-    """The result of the limits. The reasons are in Kubernetes' words.
+    """The number of replicas after all limits, with the reasons in Kubernetes' words.
 
     replicas: the number that is allowed now.
-    stabilized: the number that the windows left.
+    stabilized: the number after the windows, before rates and bounds.
     """
 
     replicas: int
@@ -60,7 +60,7 @@ class LimitedProposal(Struct, frozen=True):
 def allowed(
     current: int, desired: int, bounds: ReplicaBounds, behavior: Behavior, history: ScalingHistory, now_ms: int
 ) -> LimitedProposal:
-    """Returns the number that the behaviour allows. `desired` itself is recorded in the steps."""
+    """Returns the number that the behaviour allows. The caller records `desired` itself in the steps."""
     steps = history.steps or ()
     stabilized = stabilize(current, desired, steps, behavior, now_ms)
     direction = SCALE_UP_STABILIZED if desired >= current else SCALE_DOWN_STABILIZED
@@ -139,9 +139,9 @@ def with_scaled(
     now_ms: int,
     doubling_period_ms: int = 0,
 ) -> ScalingHistory:
-    """Returns the history with a change of the size.
+    """Returns the history with one more change of the size.
 
-    Without behaviour, only additions are kept, for the doubling cap.
+    Without a behaviour, only scale-outs are kept, for the doubling cap.
     """
     if before == after or (behavior is None and not doubling_period_ms):
         return history
@@ -182,7 +182,7 @@ def limit_doubling(
 ) -> tuple[int, str]:
     """Returns (replicas, reason): desired, limited by the bounds and the cap.
 
-    start: the size from which the cap counts.
+    start: the size that the cap doubles; None: the present size.
     """
     begun = current if start is None else start
     limit = max(int32(max(settings.scale_up_limit_factor * begun, settings.scale_up_limit_minimum)), current)

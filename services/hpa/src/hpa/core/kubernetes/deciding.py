@@ -36,7 +36,7 @@ SELECTOR_REQUIRED: Final = "SelectorRequired"
 INVALID_SELECTOR: Final = "InvalidSelector"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
 MESSAGE_MAX: Final = 1024
-"""Bytes of a condition's message. It is written with every state, and may repeat text of other people."""
+"""The most bytes of a condition's message. It is written with every state and may contain text from elsewhere."""
 
 
 class AutoscalerCondition(Struct, frozen=True, gc=False):
@@ -62,10 +62,10 @@ class AutoscalerNotice(Struct, frozen=True):
 class ScaleTargetSize(Struct, frozen=True):
     """The target's size.
 
-    replicas: the replicas asked for.
-    status_replicas: the replicas that exist.
-    pods_unclear: the reason why the target's own pods are not known; "" when they are. One of SELECTOR_REQUIRED,
-        INVALID_SELECTOR, AMBIGUOUS_SELECTOR.
+    replicas: the number of replicas in the target's spec.
+    status_replicas: the number of replicas that exist.
+    pods_unclear: the reason why it is not known which pods belong to the target; "" if it is known. One of
+        SELECTOR_REQUIRED, INVALID_SELECTOR, AMBIGUOUS_SELECTOR.
     """
 
     replicas: int
@@ -87,11 +87,11 @@ class Decision(Struct, frozen=True):
     replicas: the size to scale to; None: nothing has to be written.
     desired: the desired number in the status.
     reason: the reason for `replicas`, in Kubernetes' words.
-    failed: the decision could not be made, or not from all metrics.
+    failed: True if no decision was possible, or not from all metrics.
     asked: the number that the metrics asked for; None: they were not read, or allow no conclusion.
-    asked_by: the metric that asked for the most.
-    stabilized: the number that the windows left.
-    limited_reason: the limit on the stabilized number.
+    asked_by: the metric that asked for the most replicas.
+    stabilized: the number after the windows, before rates and bounds.
+    limited_reason: the reason of the limit on the stabilized number.
     """
 
     current: int
@@ -112,7 +112,7 @@ class Decision(Struct, frozen=True):
 def with_conditions(
     conditions: tuple[AutoscalerCondition, ...], *new: AutoscalerCondition
 ) -> tuple[AutoscalerCondition, ...]:
-    """Returns the conditions with the new ones in the places of their kinds. A new kind is appended."""
+    """Returns the conditions with the new ones. Each replaces the condition of its kind; a new kind is appended."""
     by_kind = {condition.kind: condition for condition in conditions}
     for condition in new:
         message = cut_bytes(condition.message, MESSAGE_MAX)
@@ -136,7 +136,7 @@ def _valid_metric(metric: str) -> AutoscalerCondition:
 
 
 def without_scale(known: AutoscalerState, current: int, message: str) -> Decision:
-    """Returns the decision when the target cannot be read: nothing is decided, and a condition says so."""
+    """Returns the decision for a target that cannot be read: the size stays, and a condition gives the message."""
     condition = AutoscalerCondition(ABLE_TO_SCALE, False, FAILED_GET_SCALE, message)
     notices = (AutoscalerNotice(WARNING, FAILED_GET_SCALE, message),)
     conditions = with_conditions(known.conditions, condition)
@@ -154,7 +154,7 @@ def decide(
 ) -> Decision:
     """Returns the decision for the workload at now_ms. readings: one for each metric, in the same order.
 
-    The outcome is complete only after accepted() or refused().
+    The caller must complete it with accepted() or refused(), depending on whether the size was written.
     """
     current = scale.replicas
     history = known.history
@@ -183,8 +183,8 @@ def decide(
 def _computes_at_zero(policy: Autoscaler, known: AutoscalerState, settings: ControllerSettings) -> bool:
     """Returns whether metrics are read at zero replicas.
 
-    We must have scaled to zero ourselves, or from_zero is set. And there must be a minimum above zero, or a metric that
-    has a value without pods.
+    They are read if hpa itself scaled to zero or from_zero is set, and if the minimum is above zero or some metric has
+    a value without pods.
     """
     if not settings.scale_to_zero:
         return False
@@ -258,8 +258,8 @@ def _warnings(found: MetricProposal) -> tuple[AutoscalerNotice, ...]:
 
 
 def accepted(decision: Decision, policy: Autoscaler, settings: ControllerSettings, now_ms: int) -> Decision:
-    """Returns the decision after the new size was written: adds its conditions, and the change that the rates
-    remember."""
+    """Returns the decision after the new size was written. Adds the conditions, and the change of size that later rates
+    count."""
     if decision.replicas is None:
         return decision
     message = f"New size: {decision.replicas}; reason: {decision.reason}"

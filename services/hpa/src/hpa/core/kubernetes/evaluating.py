@@ -1,8 +1,8 @@
-"""Makes decisions one after the other: the state that each leaves, and when time alone may change it. Pure.
+"""Makes one decision after another. Each returns the state for the next one, and when the next one is due. Pure.
 
 There are two modes. CONTROLLER decides at the instants of Kubernetes' controller, 15 s apart, and remembers the numbers
-of those instants. EVENT decides when something changed and when a decision is due. There, a number that was asked for
-counts at every instant until another one is. EVENT decides the same whether it is called then or at every instant.
+of those instants. EVENT decides when an input changed and when a decision is due. In EVENT mode, a number that was
+asked for counts at every instant until another number is asked for. So further calls between would change nothing.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ SYNC_PERIOD_MS: Final = 15_000
 class ScalingState(Struct, frozen=True, gc=False):
     """The state on which later decisions depend in addition to their inputs.
 
-    asking: the number of the newest step is still asked for.
+    asking: True while the number of the newest step is still asked for.
     """
 
     history: ScalingHistory = NOTHING_KNOWN
@@ -73,8 +73,8 @@ def evaluate(
     now_ms: int,
     mode: str = EVENT,
 ) -> Evaluation:
-    """Returns the decision at now_ms, as if it were written at once. now_ms must be after every earlier instant of this
-    state."""
+    """Returns the decision at now_ms, as if its size were written at once. now_ms must be later than all instants in
+    `state`."""
     history, settings = state.history, settings_in(mode, settings)
     if mode == EVENT and history.steps and state.asking:
         history = ScalingHistory(held(history.steps, now_ms - 1), history.ups, history.downs)
@@ -96,7 +96,7 @@ def settings_in(mode: str, settings: ControllerSettings) -> ControllerSettings:
 def _due_ms(
     policy: Autoscaler, observed: ObservedMetrics, decision: Decision, settings: ControllerSettings, now_ms: int
 ) -> int | None:
-    """Returns when a window ends, a period ends, or a new pod's cpu begins to count; at once when the size changed."""
+    """Returns when a window or period ends, or a new pod's cpu usage begins to count; in 1 ms if the size changed."""
     if decision.replicas is not None:
         return now_ms + 1
     instants = []
@@ -123,7 +123,7 @@ def _initialized_ms(
 
 
 def _let_go(policy: Autoscaler, decision: Decision, asked: int, settings: ControllerSettings, now_ms: int) -> list[int]:
-    """Returns when the number that binds a window leaves it. A number that is still asked for does not leave."""
+    """Returns the times at which a number that limits the size leaves its window. One still asked for never does."""
     steps, behavior = decision.history.steps or (), policy.behavior
     down_ms = settings.downscale_stabilization_ms + 1 if behavior is None else behavior.down.stabilization_ms
     found = []

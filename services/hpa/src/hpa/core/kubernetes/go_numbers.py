@@ -1,4 +1,4 @@
-"""Computes integers and doubles as Go does, where an answer of Kubernetes or KEDA depends on it. Pure.
+"""Computes with integers and doubles as Go does, where results of Kubernetes or KEDA depend on it. Pure.
 
 Source: the Go specification. A double that does not fit into an integer is converted as on linux/amd64.
 """
@@ -32,7 +32,7 @@ def wrapped32(value: int) -> int:
 
 
 def wrapped64(value: int) -> int:
-    """Returns the 64-bit result of an exact integer result."""
+    """Returns an exact integer as Go's int64 arithmetic gives it: the lower 64 bits."""
     return (value - INT64_MIN) % 2**64 + INT64_MIN
 
 

@@ -1,9 +1,9 @@
 """Remembers which numbers were asked for, and when the size changed by how much. Pure.
 
 A step is (replicas, from, to): `replicas` was asked for at `from` and at `to`, and no other number was between them. So
-a window's extreme over the steps equals its extreme over all instants, whether they are 15 s apart or at every change.
-And nothing is written while nothing changes. A step is dropped once later ones are both at least and at most as high,
-because it can bind no window any more. Instants are whole milliseconds.
+the highest and lowest number of a window are the same over its steps as over all instants, whether these are 15 s apart
+or at every change. And nothing is written while nothing changes. A step is dropped when one later step is at least as
+high and another one at most as high, because it can limit no window any more. Instants are whole Unix milliseconds.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Recommendation(Struct, frozen=True, gc=False):
 class ScaleChange(Struct, frozen=True, gc=False):
     """A change of the size: how many replicas in its direction (above 0), and when.
 
-    outdated: a later change found it older than its direction's longest period; the next change takes its place.
+    outdated: True if it was older than its direction's longest period at a later change. The next change replaces it.
     """
 
     change: int
@@ -37,10 +37,10 @@ ScaleChanges = tuple[ScaleChange, ...]
 
 
 class ScalingHistory(Struct, frozen=True, gc=False):
-    """The memory of one workload.
+    """The earlier numbers and changes of one workload.
 
-    steps: oldest first; None: there was no decision yet.
-    ups, downs: in the order of with_change.
+    steps: the numbers asked for, oldest first; None: there was no decision yet.
+    ups, downs: the scale-outs and scale-ins, in the order in which with_change leaves them.
     """
 
     steps: Steps | None = None
@@ -52,9 +52,9 @@ NOTHING_KNOWN: Final = ScalingHistory()
 
 
 def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
-    """Returns the steps with the number asked for at at_ms, which is not before any of them.
+    """Returns the steps with one more number, asked for at at_ms. at_ms must not be before any step.
 
-    Drops steps before the window.
+    Steps older than the window are dropped.
     """
     kept = [step for step in steps if step.to_ms >= at_ms - window_ms]
     if kept and kept[-1].replicas == replicas:
@@ -65,7 +65,7 @@ def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
 
 
 def held(steps: Steps, until_ms: int) -> Steps:
-    """Extends the newest step until then, because no other number is asked for between two events."""
+    """Extends the newest step to until_ms, because between two events no other number is asked for."""
     if not steps or steps[-1].to_ms >= until_ms:
         return steps
     return (*steps[:-1], replace(steps[-1], to_ms=until_ms))
@@ -86,7 +86,7 @@ def _that_can_bind(steps: list[Recommendation]) -> Steps:
 
 
 def highest_since(steps: Iterable[Recommendation], after_ms: int, least: int) -> int:
-    """Returns the highest number asked for after after_ms, and `least` at least."""
+    """Returns the highest number asked for after after_ms; `least` if that is higher."""
     for step in steps:
         if step.to_ms > after_ms and step.replicas > least:
             least = step.replicas
@@ -94,7 +94,7 @@ def highest_since(steps: Iterable[Recommendation], after_ms: int, least: int) ->
 
 
 def lowest_since(steps: Iterable[Recommendation], after_ms: int, most: int) -> int:
-    """Returns the lowest number asked for after after_ms, and `most` at most."""
+    """Returns the lowest number asked for after after_ms; `most` if that is lower."""
     for step in steps:
         if step.to_ms > after_ms and step.replicas < most:
             most = step.replicas

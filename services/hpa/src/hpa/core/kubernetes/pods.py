@@ -1,8 +1,8 @@
 """Decides how each pod of all clusters counts (ready, unready, missing or ignored), and what it requests. Pure.
 
 Source of the rules: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go (groupPods,
-calculatePodRequests). Two things are added. Pods are keyed by (cluster, namespace, name). And a lost cluster keeps the
-pods that it was last seen with, without samples: they count as missing, not as gone.
+calculatePodRequests). Two things are added. Pods are keyed by (cluster, namespace, name). And the last reported
+pods of a lost cluster stay, without samples: they count as missing, not as deleted.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class CountedPod(Struct, frozen=True, gc=False):
 
     ready: "true", "false", "unknown", or None without such a condition.
     ready_changed_ms: the last transition of that condition.
-    pod_requests: milli-units of the pod as a whole, which replace the containers' sum.
+    pod_requests: the requests of the pod as a whole in milli-units, which replace the sum of its containers.
     usage: the usage of each container at sampled_ms, over the window_ms before; empty without a sample.
     """
 
@@ -90,7 +90,7 @@ COUNTED: Final = "ready"
 UNREADY: Final = "unready"
 MISSING: Final = "missing"
 IGNORED: Final = "ignored"
-"""Ready pods count as they are, unready and missing ones with care, ignored ones not at all."""
+"""The four groups: ready pods count normally, unready and missing pods by careful assumptions, ignored ones never."""
 
 
 class MissingRequest(Exception):
@@ -124,7 +124,7 @@ def _cpu_not_believed(pod: CountedPod, sample: Sample, readiness: Readiness, now
 
 
 def readiness_due_ms(pods: Pods, readiness: Readiness, now_ms: int) -> int | None:
-    """Returns when the next pod's initialization ends. Only then does a pod's group change by time alone."""
+    """Returns when the next pod's initialization ends. Only then can a pod's group change without a new record."""
     since_ms, first_ms = now_ms - readiness.cpu_initialization_ms, None
     for pod in pods.values():
         started_ms = pod.started_ms
@@ -164,15 +164,15 @@ def ready_running(pods: Pods) -> int:
 
 
 class PodsSeen(Struct, frozen=True):
-    """The pods of all clusters. lost: clusters that are lost; their pods are those that were last seen."""
+    """The pods of all clusters. lost: the clusters that are lost; of them, `pods` has the last reported pods."""
 
     pods: Pods
     lost: frozenset[str] = frozenset()
 
     def samples(self, samples: Samples) -> Samples:
-        """Returns the samples without those of lost clusters.
+        """Returns the samples, but not the samples of lost clusters.
 
-        Such samples count as missing, even if they look fresh.
+        Their pods count as missing, even if their last samples look fresh.
         """
         if not self.lost:
             return samples

@@ -1,6 +1,6 @@
 """Defines an autoscaler of one workload as values: metrics with targets, bounds and behaviour.
 
-The words are those of autoscaling/v2. Amounts are milli-units, times milliseconds.
+The names are the same as in autoscaling/v2. Amounts are milli-units, times are milliseconds.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ DOWNSCALE_STABILIZATION_MS: Final = 300_000
 class TargetValue(Struct, frozen=True, gc=False):
     """The target of a metric.
 
-    kind: UTILIZATION (amount: percent of requests), AVERAGE_VALUE (milli-units per pod) or VALUE (milli-units in all).
+    kind: UTILIZATION (amount: percent of requests), AVERAGE_VALUE (milli-units per pod) or VALUE (milli-units, total).
     amount: None when the manifest left out the field that its kind needs.
     """
 
@@ -45,7 +45,7 @@ class Metric(Struct, frozen=True, gc=False):
     name: the name of the resource or the metric.
     container: for CONTAINER_RESOURCE.
     object_kind, object_name: for OBJECT.
-    tolerant: a ratio near 1 changes nothing. False is an addition of ours, for values that are counted, not measured.
+    tolerant: True if a ratio near 1 changes nothing. False is our addition, for values that are counted, not measured.
     """
 
     source: str
@@ -69,7 +69,7 @@ class ScalingPolicy(Struct, frozen=True, gc=False):
 class ScalingRules(Struct, frozen=True, gc=False):
     """The rules of one direction. tolerance: None for the default.
 
-    stabilization_ms: how long the most careful earlier number binds.
+    stabilization_ms: how long the most careful earlier number limits the size.
     """
 
     policies: tuple[ScalingPolicy, ...]
@@ -125,7 +125,7 @@ class Autoscaler(Struct, frozen=True, gc=False):
     """The autoscaler of one workload.
 
     behavior: None for the older rules, with one window against scaling in and a doubling cap.
-    from_zero: it also decides at zero replicas when somebody else scaled to zero.
+    from_zero: True if it also decides at zero replicas when hpa itself did not scale to zero.
     """
 
     max_replicas: int
@@ -142,8 +142,8 @@ class Autoscaler(Struct, frozen=True, gc=False):
 class ControllerSettings(Struct, frozen=True):
     """The controller's own numbers, with the defaults of kube-controller-manager's flags.
 
-    doubling_period_ms: how long ago the size was from which the older rules' cap counts. 0: the present size, because
-        the controller's instants are far apart.
+    doubling_period_ms: the older rules at most double the size of this long ago. 0: at most double the present size,
+        because the controller's instants are far apart.
     """
 
     tolerance: float = 0.1

@@ -37,7 +37,7 @@ FAILED_REASONS: Final = {
 
 
 class InvalidTarget(Exception):
-    """Raised when a metric's target is of a kind that its source does not have."""
+    """Raised when a metric's target has a kind that its source does not allow."""
 
 
 class PodReading(Struct, frozen=True, gc=False):
@@ -59,7 +59,7 @@ class UnavailableMetric(Struct, frozen=True, gc=False):
 
 
 class TotalsReading(Struct, frozen=True, gc=False):
-    """A metric's sums over all pods, by rule_of(metric). due_ms: when a pod's initialization ends."""
+    """A metric's sums over all pods, counted by rule_of(metric). due_ms: when the next pod's initialization ends."""
 
     counted: PodTotals
     due_ms: int | None = None
@@ -81,7 +81,7 @@ class MetricStatus(Struct, frozen=True):
 
 
 class MetricFailure(Struct, frozen=True):
-    """The reason why a metric asks for nothing. reason: Kubernetes' word."""
+    """A metric that asks for no number, with the reason. reason: Kubernetes' word for it."""
 
     reason: str
     message: str
@@ -90,8 +90,8 @@ class MetricFailure(Struct, frozen=True):
 class MetricProposal(Struct, frozen=True):
     """The number that all metrics together ask for.
 
-    replicas: the number; None: no conclusion is allowed.
-    metric: the metric that asked for the most.
+    replicas: the number; None: the metrics that could be read do not allow a conclusion.
+    metric: the metric that asked for the most replicas.
     """
 
     replicas: int | None

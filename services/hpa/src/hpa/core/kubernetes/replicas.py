@@ -1,7 +1,7 @@
 """Computes the number of replicas from one metric, as Kubernetes' replica calculator does. Pure.
 
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go. Where a double or an integer overflows,
-the answer is that of linux/amd64.
+the result is as on linux/amd64.
 """
 
 import math
@@ -18,7 +18,7 @@ from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, average_use,
 class Proposal(Struct, frozen=True):
     """The number of replicas that one metric asks for.
 
-    percent, milli: the metric's value, if it has one of that unit.
+    percent, milli: the metric's value in this unit, if it has one.
     """
 
     replicas: int
@@ -27,7 +27,7 @@ class Proposal(Struct, frozen=True):
 
 
 class ReplicaContext(Struct, frozen=True):
-    """The values that every calculation needs. current: the replicas asked for; status: the replicas that exist."""
+    """The values that every calculation needs. current: the replicas in the spec; status: the replicas that exist."""
 
     current: int
     status: int
@@ -77,7 +77,7 @@ def _scaled(scene: ReplicaContext, ratio: float, pods: int) -> int:
 
 
 def _with_care(scene: ReplicaContext, ratio: float, again: float, pods: int) -> int:
-    """Returns the number with missing and unready pods counted in. It never goes in the opposite direction."""
+    """Returns the number after missing and unready pods were counted in. They cannot reverse the direction."""
     turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
     if scene.tolerance.holds(again) or turned:
         return scene.current

@@ -1,7 +1,7 @@
-"""Sums up the pods from which one metric is decided. Sums of some pods can replace earlier sums of them. Pure.
+"""Computes the sums over pods that one metric needs. A group of pods can be replaced without a new sum. Pure.
 
 Source of the rules: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go. As there, a sample of an
-unknown pod counts as a sample and matches no request.
+unknown pod counts as a sample but has no request.
 """
 
 from typing import Final, NamedTuple
@@ -36,7 +36,7 @@ class MetricRule(NamedTuple):
     """The parts of a metric that decide how a pod counts.
 
     resource: the resource; "" for other metrics.
-    target_percent: the target of a utilization, which alone needs requests; None: an average.
+    target_percent: the target of a utilization; None: an average, which needs no requests.
     """
 
     resource: str = ""
@@ -50,8 +50,8 @@ class Totals(Struct, frozen=True, gc=False):
 
     ready, missing, unready: the numbers of pods in these groups.
     samples, used_milli: the number of samples that count, and their sum.
-    matched, matched_milli: the same for pods with requests.
-    missing_assumed_milli: the assumed usage of missing pods when fewer replicas would follow.
+    matched, matched_milli: the same for the samples of pods with requests.
+    missing_assumed_milli: the usage that missing pods are assumed to have before a scale-in.
     """
 
     ready: int = 0
@@ -67,7 +67,7 @@ class Totals(Struct, frozen=True, gc=False):
     unready_requested_milli: int = 0
 
     def changed(self, new: "Totals", old: "Totals") -> "Totals":
-        """Returns the sums with the new share of some pods in the place of their old share."""
+        """Returns the sums after replacing the share of some pods: old is subtracted, new is added."""
         return Totals(
             self.ready + new.ready - old.ready,
             self.samples + new.samples - old.samples,
@@ -87,7 +87,7 @@ NO_TOTALS: Final = Totals()
 
 
 class PodTotals(Struct, frozen=True, gc=False):
-    """The sums over a number of pods. failure: the error of the first pod whose request is needed and not known."""
+    """The sums over a number of pods. failure: the error of the first pod whose request is needed but unknown."""
 
     totals: Totals
     pods: int
@@ -149,7 +149,7 @@ def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness
 
 
 def totals_of(seen: PodsSeen, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> Totals:
-    """Returns the sums over all pods, and over samples of unknown pods. Raises as Counted.usable."""
+    """Returns the sums over all pods, and over samples of unknown pods. Raises the errors of PodTotals.usable."""
     known = seen.samples(samples)
     found = counted(seen.pods, known, rule, readiness, now_ms)
     strays = [sample.value_milli for key, sample in known.items() if key not in seen.pods]

@@ -23,13 +23,13 @@ class Utilization(Struct, frozen=True):
 
 
 class Tolerance(Struct, frozen=True):
-    """The distance of a ratio from 1 up to which nothing changes."""
+    """The largest distance of a ratio from 1 at which the size stays."""
 
     down: float = 0.1
     up: float = 0.1
 
     def holds(self, ratio: float) -> bool:
-        """Returns whether the ratio is so near to 1 that nothing changes."""
+        """Returns whether the ratio is so near to 1 that the size stays."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 

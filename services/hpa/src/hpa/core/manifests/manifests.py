@@ -1,7 +1,7 @@
-"""Reads an autoscaling/v2 HorizontalPodAutoscaler as people write it into an autoscaler. Pure.
+"""Converts the manifest of an autoscaling/v2 HorizontalPodAutoscaler into an Autoscaler. Pure.
 
-Bounds are those of the API server's validation (kubernetes v1.36.1, pkg/apis/autoscaling/validation). What the API
-server would refuse is refused with the field, the value and what was expected.
+The checks are the same as in the API server (kubernetes v1.36.1, pkg/apis/autoscaling/validation). An error names the
+field, its value and the expected value.
 """
 
 import json
@@ -47,7 +47,7 @@ STABILIZATION_SECONDS_MAX: Final = 3600
 PERIOD_SECONDS_MAX: Final = 1800
 REPLICAS_MAX: Final = 100_000
 NAME_MAX: Final = 253
-"""Bytes of the name of a metric, an object or a container. It appears in reports, states and decisions."""
+"""The most bytes of the name of a metric, an object or a container. Names are in reports, states and decisions."""
 PERCENT_MAX: Final = 2**31 - 1
 """The highest percentage of a target, as in Kubernetes' API."""
 
@@ -188,7 +188,7 @@ def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...
 
 
 def target_of(metadata: ManifestMetadata, reference: CrossReference) -> ScaleTarget:
-    """Returns the target. Raises RequestError when the policy or its workload has a name that no object can have."""
+    """Returns the workload that a policy scales. Raises RequestError for a name that no Kubernetes object can have."""
     check_name(metadata.name, "metadata.name")
     namespace = check_name(metadata.namespace or "default", "metadata.namespace", LABEL_NAME, 63)
     return ScaleTarget(reference.kind, namespace, check_name(reference.name, "spec.scaleTargetRef.name"))
@@ -213,7 +213,7 @@ def within(value: int, least: int, most: int, where: str) -> int:
 
 
 def read_behavior(spec: BehaviorSpec | None, window_ms: int, where: str) -> Behavior | None:
-    """Returns the behavior with defaults; None stays None, for the older rules. window_ms: as for read_autoscaler."""
+    """Returns the behavior with its defaults; None (the older rules) stays None. window_ms: as for read_autoscaler."""
     if spec is None:
         return None
     up, down = _rules(spec.scale_up, f"{where}.scaleUp"), _rules(spec.scale_down, f"{where}.scaleDown")
@@ -295,7 +295,7 @@ def _metric(spec: MetricSpec, where: str) -> Metric:
 
 
 def short(name: str, where: str) -> str:
-    """Returns the name. Raises RequestError when it is too long."""
+    """Returns the name unchanged. Raises RequestError if it is longer than NAME_MAX."""
     if (length := len(name.encode())) > NAME_MAX:
         raise invalid(where, f"{length} bytes", f"at most {NAME_MAX}")
     return name

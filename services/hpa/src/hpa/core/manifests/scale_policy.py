@@ -61,7 +61,7 @@ HONOURED: Final = frozenset(
         "scaleToZeroOnInvalidOffset",
     }
 )
-"""The fields of a kafka trigger that a time to drain uses. They say which records wait, not how many are too many."""
+"""The fields of a kafka trigger that a time to drain uses. They select records; thresholds are not among them."""
 
 
 class WindowSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -116,10 +116,10 @@ class ScalePolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_un
 
 
 class Drain(Struct, frozen=True):
-    """The drain of a policy.
+    """The queue that a policy drains, and its target.
 
     service.rate: the assumed rate of a replica until it is learned.
-    ignored: fields without effect.
+    ignored: fields of the manifest that have no effect, for warnings.
     """
 
     queue: KafkaTrigger
@@ -129,7 +129,7 @@ class Drain(Struct, frozen=True):
 
 
 class ScalePolicy(Struct, frozen=True):
-    """A ScalePolicy. The largest of metrics, drain and headroom counts, within the calendar and min and max.
+    """A ScalePolicy. Of the numbers that metrics, drain and headroom ask for, the largest counts, within all bounds.
 
     autoscaler: decides from the metrics, within this policy's bounds; None without metrics. Its minimum is at least 1
         if no metric can be read without pods. Then only a window or a queue scales the workload to zero.

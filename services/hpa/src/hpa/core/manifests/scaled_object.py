@@ -1,4 +1,4 @@
-"""Reads a KEDA ScaledObject as people write it: triggers, the autoscaler over them, zero and idle. Pure.
+"""Reads the manifest of a KEDA ScaledObject: triggers, the autoscaler over them, zero and idle. Pure.
 
 Source of defaults and checks: kedacore/keda 8b4f083c, apis/keda/v1alpha1 and pkg/scalers. An unknown trigger is
 refused. A field without effect here gives a warning.
@@ -95,9 +95,9 @@ HONOURED: Final[Mapping[str, frozenset[str]]] = {
     "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
     "prometheus": frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"}),
 }
-"""The fields of a trigger's metadata that are used, by type. KEDA ignores unknown ones."""
+"""The metadata fields that are used, for each type of trigger. KEDA ignores unknown fields, too."""
 OTHER_ANSWERS: Final = frozenset({"namespace", "queryParameters", "customHeaders", "cortexOrgID"})
-"""Fields of a prometheus trigger that would change the answer. The operator alone says how Prometheus is asked."""
+"""Fields of a prometheus trigger that are refused: they would change the answer, and only the operator may do so."""
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -162,7 +162,7 @@ class ScaledObjectManifest(msgspec.Struct, frozen=True, rename="camel", forbid_u
 
 
 class PrometheusTrigger(Struct, frozen=True):
-    """The value of a query against a threshold. empty_is_zero: an answer without a value is 0, and not a failure."""
+    """A query and its threshold. empty_is_zero: True if an answer without a value counts as 0, and not as a failure."""
 
     address: str
     query: str
@@ -182,8 +182,8 @@ class NamedTrigger(Struct, frozen=True):
 class ComposedMetric(Struct, frozen=True):
     """The one metric that replaces the metrics of all triggers.
 
-    target: as written.
-    activation_milli: the metric is active above this value.
+    target: the text in the manifest.
+    activation_milli: the metric is active above this value, in thousandths.
     """
 
     formula: Formula
@@ -298,7 +298,7 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
 def _check_queue(source: KafkaTrigger | CronTrigger | PrometheusTrigger, named: list[NamedTrigger], where: str) -> None:
     """Refuses too many triggers for one queue, and other brokers for the same group and topic.
 
-    Backlogs have only group and topic as a key, and each trigger looks at all partitions of its own.
+    Backlogs are stored by group and topic only. And each trigger reads all its partitions at each decision.
     """
     if not isinstance(source, KafkaTrigger):
         return
@@ -418,7 +418,7 @@ def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback
 
 
 def _warnings(spec: ScaledObjectSpec) -> list[str]:
-    """Returns the fields that have no effect here, with what applies in their place."""
+    """Returns warnings about fields that have no effect here. Each one names the rule that applies instead."""
     found = [
         f"triggers[{index}].metadata.{name}: no effect on this {trigger.type} trigger here"
         for index, trigger in enumerate(spec.triggers)

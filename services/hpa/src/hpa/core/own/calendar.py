@@ -1,9 +1,9 @@
 """Applies the windows of a calendar: floor, ceiling, exact number or no change of the size at stated times. Pure.
 
-A window is open when its next end comes no later than its next start. So after an absence the present windows are found
-open, and nothing that was missed is done late. A local time that a change of the clocks skips means the change itself,
-so that a window that lasts beyond it is kept. Two such times keep the order of their local times. A local time that
-comes twice means the first.
+A window is open if its next end comes no later than its next start. So when hpa was down, only the windows open now
+apply afterwards, and a missed one is not applied late. A local time that a clock change skips counts as the moment of
+the change, so that a window that lasts beyond the change still opens. Two such times keep the order of their local
+times. A local time that comes twice counts at its first occurrence.
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ CEILING: Final = "ceiling"
 EXACT: Final = "exact"
 BLACKOUT: Final = "blackout"
 RANKS: Final = {FLOOR: 0, CEILING: 1, EXACT: 2, BLACKOUT: 3}
-"""Among windows of one precedence, the one with the higher rank has the last word."""
+"""Open windows with the same precedence apply in this order; the last one decides."""
 DAY: Final = timedelta(days=1)
 DAYS_LOOKED_AHEAD: Final = 366 * YEARS_LOOKED_AHEAD * DAY
 
@@ -47,7 +47,7 @@ class Window(Struct, frozen=True):
 
     effect: one of the four effects.
     replicas: for all effects but BLACKOUT.
-    precedence: the window with the higher one has the last word.
+    precedence: windows apply in this order; the one with the highest precedence decides last.
     """
 
     name: str
@@ -67,9 +67,9 @@ class WindowState(Struct, frozen=True):
 class CalendarBound(Struct, frozen=True):
     """The effect of the open windows.
 
-    replicas: the number that they leave of the number asked for.
+    replicas: the number of replicas after the windows changed the number asked for.
     by: the names of the windows that changed it, in their order.
-    due_s: when time alone may change it; None: never.
+    due_s: the time at which it may change without a new record, in Unix seconds; None: never.
     """
 
     replicas: int
@@ -78,7 +78,7 @@ class CalendarBound(Struct, frozen=True):
 
 
 def opening(times: RecurringPeriod | SinglePeriod, now_s: int) -> WindowState:
-    """Returns whether a window is open at now_s, and when that changes."""
+    """Returns whether a window with these times is open at now_s, and when it opens or closes next."""
     if isinstance(times, SinglePeriod):
         is_open = times.from_s <= now_s < times.until_s
         return WindowState(is_open, next((at for at in (times.from_s, times.until_s) if at > now_s), None))
@@ -90,7 +90,7 @@ def opening(times: RecurringPeriod | SinglePeriod, now_s: int) -> WindowState:
 def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) -> CalendarBound:
     """Applies all open windows to `asked`, the lowest precedence first.
 
-    due_s: when time alone may change the result.
+    due_s of the result: the time at which it may change without a new record.
     """
     openings = [(window, opening(window.times, now_s)) for window in windows]
     replicas, by = asked, []
@@ -181,7 +181,7 @@ def instant(local: datetime, zone: ZoneInfo) -> int:
 
 
 def _change(low: int, high: int, zone: ZoneInfo) -> int:
-    """Returns the first second in (low, high] that has another offset than low."""
+    """Returns the first second in (low, high] whose offset from UTC differs from that at low."""
     offset = datetime.fromtimestamp(low, zone).utcoffset()
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,9 +1,9 @@
 """Computes how many consumers drain a queue in time, in one step. Pure.
 
-It uses arrivals, rates, partitions, start-up and rebalances. A queue is a fluid in partitions. A partition is read by
-one replica. Partitions are dealt to replicas in turn, as Kafka's round-robin assignor does. So with twenty partitions,
-eleven replicas drain an even queue no sooner than ten. A replica reads `rate` records a second. Whenever the number of
-replicas changes, nobody reads for `rebalance_s`.
+It uses arrivals, rates, partitions, start-up and rebalances. The records of a queue are treated as a continuous fluid,
+not one by one. Each partition is read by one replica. Partitions are assigned to replicas in turn, as by Kafka's
+round-robin assignor. So with twenty partitions, eleven replicas drain an even queue no sooner than ten. A replica reads
+`rate` records a second. Whenever the number of replicas changes, nobody reads for `rebalance_s` seconds.
 """
 
 import math
@@ -23,14 +23,14 @@ FOR_A_WHILE: Final = "EnoughForAWhile"
 NOT_WORTH_IT: Final = "RebalanceCostsMore"
 
 LEAST_SHARE_TO_WORK: Final = 0.25
-"""The least part of the target time that counts for working, however late it is. Without it, the size could grow
-without bound."""
+"""The least part of the target time that is assumed to remain for reading, even if records are already late. Without
+it, the size could grow without bound."""
 FLOODED_SHARE: Final = 0.75
-"""The part of a replica that is kept for a partition with more arrivals than one replica reads. No size drains it."""
+"""The share of a replica's rate reserved for a partition with more arrivals than one replica can read."""
 HOT_SHARE: Final = 0.9
-"""The same for a partition that one replica cannot drain in time. A partition with few arrivals may be beside it."""
+"""The same for a partition that one replica cannot drain in time. The rest is enough for one with few arrivals."""
 WORTH_LEAVING: Final = 2.0
-"""Replicas that leave for a while must save this many times the cost of their return."""
+"""Replicas are removed for a while only if that saves at least this many times the cost of starting them again."""
 ROUNDING: Final = 1e-9
 MANY_SIZES: Final = 100
 HEAVIEST: Final = 8
@@ -45,7 +45,7 @@ class QueuePartition(Struct, frozen=True):
 
     lag: unread records.
     arrivals: new records a second.
-    waited_s: how long its oldest record has waited.
+    waited_s: how long its oldest unread record has waited, in seconds.
     """
 
     lag: float
@@ -74,7 +74,7 @@ class QueuePartitions:
 
 
 class ServiceRate(Struct, frozen=True):
-    """The speed of replicas. rate: records a second of one replica that never waits for records, above 0."""
+    """The speed of replicas. rate: records a second that one replica reads if it never waits for records; above 0."""
 
     rate: float
     start_s: float = 0.0
@@ -84,9 +84,9 @@ class ServiceRate(Struct, frozen=True):
 class DrainTarget(Struct, frozen=True):
     """The target of a drain.
 
-    within_s: the longest time that a record may wait.
-    margin: the part of each replica's rate that is kept free in every size.
-    alternates: fewer replicas than keep up may be asked for, as long as every record is in time, and more again later.
+    within_s: the longest time that a record may wait, in seconds.
+    margin: the share of each replica's rate that stays unused in every size (0.1: one tenth).
+    alternates: True if the size may fall for a while below the size that keeps up, while every record is in time.
     """
 
     within_s: float
@@ -95,10 +95,10 @@ class DrainTarget(Struct, frozen=True):
 
 
 class ConsumerGroup(Struct, frozen=True):
-    """The consumer group.
+    """The replicas of a consumer group.
 
-    wanted: replicas asked for.
-    reading: those that read already; the others join in ready_in_s.
+    wanted: the present size.
+    reading: the number of replicas that read already; the others join in ready_in_s seconds.
     """
 
     wanted: int
@@ -109,8 +109,8 @@ class ConsumerGroup(Struct, frozen=True):
 class DrainWish(Struct, frozen=True):
     """The size that a drain asks for.
 
-    drained_s: the time until the queue is drained with it; infinity if too many records arrive.
-    hot: partitions that one replica alone cannot drain in time. More replicas do not help them.
+    drained_s: the seconds until the queue is drained with this size; infinity if too many records arrive.
+    hot: the number of partitions that a replica of their own cannot drain in time. More replicas do not help them.
     """
 
     replicas: int
@@ -154,9 +154,9 @@ def replicas_to_drain(
 
 
 def _pays(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
-    """Returns whether the idle time until others could start in their place is above the cost of a pause.
+    """Returns whether removing idle replicas saves more replica-seconds than the pause of a rebalance costs.
 
-    If the last replica is done before that, only the time until then counts: all leave together with one pause.
+    Idle time counts until new replicas could start. If all replicas are done before that, it counts until then.
     """
     until_s = max(service.start_s + service.rebalance_s, target.within_s * LEAST_SHARE_TO_WORK)
     alone_s = _alone_s(kept, partitions, service)
@@ -168,9 +168,9 @@ def _pays(kept: int, partitions: QueuePartitions, service: ServiceRate, target: 
 
 
 def _harmless(kept: int, fewer: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
-    """Returns whether the remaining replicas read everything in time.
+    """Returns whether `fewer` replicas read all records in time.
 
-    Late records may take hardly longer than with all.
+    If that is impossible with all replicas too, `fewer` may take at most 1 / HOT_SHARE of their time.
     """
     paused = _aged(partitions, 0.0, service.rebalance_s)
     oldest_s = float(np.where(partitions.lag > 0, paused.waited_s, 0.0).max())
@@ -179,15 +179,15 @@ def _harmless(kept: int, fewer: int, partitions: QueuePartitions, service: Servi
 
 
 def _grows_late(now: QueuePartitions, later: QueuePartitions, target: DrainTarget) -> bool:
-    """Returns whether the lag of some partition grows and is already more than arrives there within the target time."""
+    """Returns whether some partition's lag grows and already exceeds the records that arrive there in within_s."""
     evenly = later.arrivals * target.within_s
     return bool(((later.lag > now.lag) & (later.lag > evenly) & (evenly > 0)).any())
 
 
 def _for_a_while(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> int:
-    """Returns the size that saves most until all replicas are needed again; kept when no size saves enough.
+    """Returns the size that saves most until all replicas are needed again; `kept` if no size saves enough.
 
-    One size is tried for each even deal of partitions.
+    It tries only the smallest size for each number of partitions per replica.
     """
     count, rate = len(partitions), service.rate * (1 - target.margin)
     back_s = service.start_s + service.rebalance_s
@@ -207,7 +207,7 @@ def _for_a_while(kept: int, partitions: QueuePartitions, service: ServiceRate, t
 
 
 def _keep_up_s(replicas: int, partitions: QueuePartitions, rate: float, target: DrainTarget) -> float:
-    """Returns how long so many replicas keep up at this rate before new records are late."""
+    """Returns for how many seconds so many replicas read at this rate before records become late."""
     grows = dealt(partitions.arrivals, replicas) - rate
     room = rate * target.within_s - dealt(partitions.lag, replicas)
     return float((room[grows > 0] / grows[grows > 0]).min(initial=math.inf))
@@ -242,7 +242,7 @@ def _joined(group: ConsumerGroup, partitions: QueuePartitions, service: ServiceR
 def after(
     partitions: QueuePartitions, replicas: int, service: ServiceRate, seconds: float, pause_s: float = 0.0
 ) -> QueuePartitions:
-    """Returns the queue after so many replicas have read for `seconds`, and nobody for `pause_s` after that."""
+    """Returns the queue after `replicas` replicas have read for `seconds`, and then no replica for `pause_s`."""
     come = partitions.lag + partitions.arrivals * seconds
     if replicas:
         records, read = dealt(come, replicas), service.rate * seconds
@@ -252,18 +252,18 @@ def after(
 
 
 def _aged(queue: QueuePartitions, seconds: float, pause_s: float) -> QueuePartitions:
-    """Returns the queue after `seconds`, which its lag already includes, and after a pause.
+    """Returns the queue with older records: `seconds` later, whose arrivals its lag already contains, plus a pause.
 
-    More records arrive in the pause.
+    The records that arrive in the pause are added to the lag.
     """
     waited_s = np.where(queue.lag > 0, queue.waited_s + seconds, 0.0) + pause_s
     return QueuePartitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
 
 
 def _to_keep_up(queue: QueuePartitions, target: DrainTarget) -> Column:
-    """Returns the records a second of each partition that must be read so that no present record waits too long.
+    """Returns for each partition how many records a second must be read so that no unread record waits too long.
 
-    Records beyond even arrivals are assumed to be as old as the oldest one.
+    If there are more records than even arrivals explain, those are assumed to be as old as the oldest one.
     """
     backlog = np.maximum(0.0, queue.lag - queue.arrivals * queue.waited_s)
     left_s = np.maximum(target.within_s - queue.waited_s, target.within_s * LEAST_SHARE_TO_WORK)
@@ -272,9 +272,9 @@ def _to_keep_up(queue: QueuePartitions, target: DrainTarget) -> Column:
 
 
 def _least(partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int) -> tuple[int, int]:
-    """Returns (replicas, hot): the fewest replicas that drain in time with the margin, arrivals included.
+    """Returns (replicas, hot): the fewest replicas that drain in time with the margin, and the hot partitions' number.
 
-    Returns `most` when no size does.
+    The replicas also read the arrivals. Returns `most` if no size drains in time.
     """
     rate = service.rate * (1 - target.margin)
     needs = partitions.arrivals + _to_keep_up(partitions, target)
@@ -287,8 +287,8 @@ def _least(partitions: QueuePartitions, service: ServiceRate, target: DrainTarge
 
 
 def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
-    """Returns the sizes in which no replica gets one of the heaviest partitions and a neighbour that is too heavy
-    beside it."""
+    """Returns the sizes that may fit. It excludes a size if one replica would get one of the heaviest partitions and
+    its next one, and the two are more than its rate."""
     sizes = np.arange(first, most)
     fit = np.ones(len(sizes), dtype=bool)
     for heavy in np.argsort(loads)[-HEAVIEST:]:
@@ -299,7 +299,7 @@ def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
 
 
 def steady_size(partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int) -> int:
-    """Returns the size for the same arrivals once nothing waits; 0 without arrivals."""
+    """Returns the size that the arrivals need when no record waits; 0 without arrivals."""
     if not partitions.arrivals.any():
         return 0
     nothing = np.zeros(len(partitions))
@@ -309,7 +309,7 @@ def steady_size(partitions: QueuePartitions, service: ServiceRate, target: Drain
 
 
 def dealt(values: Column, replicas: int) -> Column:
-    """Returns for each replica the sum over its partitions. There must be at least one replica."""
+    """Returns for each replica the sum of the values of its partitions. There must be at least one replica."""
     rows = -(-len(values) // replicas)
     padded = np.zeros(rows * replicas)
     padded[: len(values)] = values
@@ -328,7 +328,7 @@ def drained_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) 
 
 
 def _alone_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> Column:
-    """Returns the same for each replica and its own partitions."""
+    """Returns, for each replica, the seconds until it has read its present records and those that arrive meanwhile."""
     lag, spare = dealt(partitions.lag, replicas), service.rate - dealt(partitions.arrivals, replicas)
     took_s = np.where((lag <= 0) & (spare >= 0), 0.0, math.inf)
     np.divide(lag, spare, out=took_s, where=(lag > 0) & (spare > 0))

@@ -28,9 +28,10 @@ def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]
 
 
 def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, int], now_s: int) -> int:
-    """Returns the size that uses the open shares. A class that is not there has no room.
+    """Returns the size that uses the open shares. A supply class that is missing in `idle` has no room.
 
-    idle: by class, the replicas that it has room for, including those that run. So it stays the same when more run.
+    idle: for each class, how many replicas of this workload it takes, including those that run there already. So the
+        result does not change when some of them start.
     """
     percents = open_percents(shares, now_s)
     rooms = ((percent, idle[name]) for name, percent in percents.items() if name in idle)
@@ -38,6 +39,6 @@ def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, int], 
 
 
 def headroom_due_s(shares: Sequence[HeadroomShare], now_s: int) -> int | None:
-    """Returns when a share opens or closes next."""
+    """Returns the time at which the next share opens or closes, in Unix seconds; None: never."""
     found = (opening(share.times, now_s).due_s for share in shares if share.times is not None)
     return min((at for at in found if at is not None), default=None)

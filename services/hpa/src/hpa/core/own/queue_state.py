@@ -1,9 +1,9 @@
 """Learns arrivals and rates of a queue from offsets alone, and keeps its size from one decision to the next. Pure.
 
-Arrivals and the rate of a replica are means over recent observations; newer ones count more. The size for arrivals
-alone stays until no size near it was asked for during a start-up and a rebalance, because replicas that leave sooner
-cost more when they come back. Replicas that came for a backlog leave with it. But they stay for a while if the last
-ones that left were called back that soon.
+Arrivals and the rate of a replica are means over recent observations; newer ones count more. The size that
+arrivals need is kept for the time of a start-up and a rebalance after it was last asked for, because replicas that
+leave sooner cost more when they come back. Replicas that came for a backlog leave with it. But they stay for a while
+if the last replicas that left had to come back so soon.
 """
 
 import math
@@ -26,26 +26,26 @@ from hpa.core.own.draining import (
 )
 
 ARRIVALS_S: Final = 120.0
-"""The seconds for which arrivals are kept."""
+"""The number of seconds for which arrivals are kept."""
 BURSTS_SHARE: Final = 1 / 3
-"""The busiest part of that time, whose arrivals count only as the busiest of the rest. A burst is a backlog, not a
-rate."""
+"""The share of ARRIVALS_S that counts as bursts: in this busiest part, arrivals are cut to the highest rate of the
+other part, because a burst is a backlog and not a rate."""
 SHARES_MEAN_S: Final = 1800.0
 RATE_MEAN_S: Final = 60.0
 WAITING_MOST: Final = 0.1
-"""The most replicas, as a share, that may have waited for records when their rate is learned."""
+"""The rate of replicas is learned only while at most this share of them may have waited for records."""
 ASSUMED_RECORDS: Final = 10.0
 RUED_MS: Final = 600_000
-"""For this time after replicas left too soon, those that came only for a backlog stay for a while, too."""
+"""The time after replicas left too soon, in which replicas that came only for a backlog stay for a while, too."""
 APART_MS: Final = 500
-"""Observations that come sooner after the last one are skipped. So the memory of them stays small."""
+"""The least time between two observations. Sooner ones are skipped, so that few of them have to be kept."""
 
 
 class Offsets(Struct, frozen=True):
     """The offsets of one partition: records written, records read (as committed), and how long the oldest unread one
     waits.
 
-    never: the group has no offset. Then `committed` is where the unread records begin, and nothing is known of reading.
+    never: True if the group has no offset. Then `committed` is the first unread record, and the reading is unknown.
     """
 
     latest: int
@@ -63,9 +63,9 @@ class PartitionRun(Struct, frozen=True):
 
 
 class QueueObservation(Struct, frozen=True):
-    """One observation of all partitions in their order. reading: the replicas that read, out of the wanted ones.
+    """One observation of all partitions. reading: how many of the wanted replicas read.
 
-    runs: the partitions in that order. Without them, each partition is known only by its place.
+    runs: the partitions, in the order of `offsets`. If empty, a partition is known only by its index.
     """
 
     at_ms: int
@@ -84,7 +84,7 @@ class ArrivalRate(Struct, frozen=True):
 
 
 class ReadingWork(Struct, frozen=True, gc=False):
-    """The records read, and the seconds of replicas that never waited. Older work counts less."""
+    """The records that replicas read, and the replica-seconds for that, without waiting. Older work counts less."""
 
     records: float = 0.0
     seconds: float = 0.0
@@ -94,11 +94,11 @@ class QueueState(Struct, frozen=True, gc=False):
     """The state on which later decisions depend in addition to the observation.
 
     seen: the last observation; None: the queue was never seen.
-    came: oldest first.
-    counts: the records that came to each partition; older ones count less.
-    steps: sizes that stay for a while.
-    grown_ms, left_ms: when more, and fewer, replicas were last asked for.
-    rued_ms: when replicas that had left were last called back sooner than they could have started.
+    came: the arrivals, oldest first.
+    counts: the number of records that came to each partition; older ones count less.
+    steps: the sizes asked for, by which a size stays for a while.
+    grown_ms, left_ms: the last time when more, or fewer, replicas were asked for.
+    rued_ms: the last time when removed replicas had to come back sooner than replicas can start.
     """
 
     seen: QueueObservation | None = None
@@ -115,9 +115,9 @@ NOTHING_SEEN: Final = QueueState()
 
 
 def learned(state: QueueState, seen: QueueObservation) -> QueueState:
-    """Returns the state with one more observation. One that is hardly newer than the last changes nothing.
+    """Returns the state with one more observation. Less than APART_MS after the last one, it changes nothing.
 
-    A different observation of the same instant replaces the last one.
+    But an observation of the same instant replaces the offsets of the last one.
     """
     last = state.seen
     if last is None:
@@ -155,7 +155,7 @@ def _aligned(
 
 
 def runs_of(places: Iterable[tuple[str, int]]) -> tuple[PartitionRun, ...]:
-    """Returns the runs of these (topic, partition), which keep their order."""
+    """Joins pairs (topic, partition) into runs of consecutive partitions. The order is kept."""
     runs: list[PartitionRun] = []
     for topic, partition in places:
         last = runs[-1] if runs else None
@@ -171,7 +171,7 @@ def _places(seen: QueueObservation) -> Iterator[tuple[str, int]]:
 
 
 def shares_of(counts: Sequence[float], partitions: int) -> list[float]:
-    """Returns each partition's share of arrivals. Shares are even until more than a few records of each were seen."""
+    """Returns each partition's share of the arrivals. While few records were seen, the shares are nearly even."""
     total = sum(counts) + partitions * ASSUMED_RECORDS
     return [(count + ASSUMED_RECORDS) / total for count in (*counts, *[0.0] * (partitions - len(counts)))]
 
@@ -223,10 +223,10 @@ def rate_of(work: ReadingWork, assumed: float) -> float:
 def decided(
     state: QueueState, service: ServiceRate, target: DrainTarget, bounds: tuple[int, int]
 ) -> tuple[DrainWish, QueueState]:
-    """Returns the size that is asked for at the last observation. Raises ValueError when there is none.
+    """Returns the size that the last observation asks for, and the new state. Raises ValueError without observation.
 
-    service.rate: the assumed rate until it is learned.
-    bounds: least and most.
+    service.rate: the rate that is assumed until it is learned.
+    bounds: the least and the most replicas.
     """
     seen = state.seen
     if seen is None:
@@ -252,7 +252,7 @@ def decided(
 
 
 def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> QueuePartitions:
-    """Returns the queue as a fluid."""
+    """Returns the columns for draining.py: the lag, arrivals a second and waiting time of each partition."""
     lag = [max(0, one.latest - one.committed) for one in offsets]
     waited_s = [one.waited_s for one in offsets]
     shares = np.array(shares_of(state.counts, len(offsets)))

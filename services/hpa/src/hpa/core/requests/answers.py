@@ -30,11 +30,11 @@ from spillway.api_scaling import (
 from spillway.texts import cut_bytes
 
 PAGE_SIZE_MAX: Final = 100
-"""Policies of a page. The metrics of each one are computed for it."""
+"""The most policies on a page. The page computes the metrics of each one, which takes time."""
 PAGE_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of the texts of a page. Beyond this bound no more policy is added."""
+"""The bytes of texts on a page after which no more policy is added to it."""
 TARGETS_MAX: Final = 1024
-"""Bytes of the line that shows all metrics of a policy."""
+"""The most bytes of the line that shows all metrics of a policy."""
 CONDITION_TYPES: Final = {
     "able_to_scale": "AbleToScale",
     "scaling_active": "ScalingActive",
@@ -123,7 +123,7 @@ class PolicyPage:
     """
 
     def __init__(self, state: HpaState, request: ListPoliciesRequest) -> None:
-        """Raises RequestError."""
+        """Begins a page. Raises RequestError if page_size is negative."""
         if request.page_size < 0:
             raise invalid("page_size", request.page_size, "0 or more")
         self._state = state
@@ -135,7 +135,7 @@ class PolicyPage:
         self._bytes = 0
 
     def add(self) -> bool:
-        """Adds the next policy. Returns False when there is none, or no room."""
+        """Adds the next policy. Returns False if there is no further policy, or the page is full."""
         one = self._next()
         if one is None or len(self._policies) >= self._size or self._bytes >= PAGE_BYTES_MAX:
             return False
@@ -188,7 +188,7 @@ def explain(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) -> ExplainP
 
 
 def _reason(sized: SizingResult, of_last_change: str) -> str:
-    """Returns the reason of the last change, or "" when rules keep the size: then the rules give the reason."""
+    """Returns the reason of the last change of the size; "" if rules keep the size, because the answer lists these."""
     kept = sized.replicas is None and sized.rules
     return "" if kept else sized.reason or of_last_change
 

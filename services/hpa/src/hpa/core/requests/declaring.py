@@ -22,7 +22,7 @@ from spillway.model import NO_GENERATION, Generation
 
 Written = Event | Tombstone
 Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
-"""Returns, as texts for people, the metrics that a policy needs and that hpa does not ask for."""
+"""Returns the metrics that a policy needs but hpa does not read itself, as texts for a warning."""
 
 
 class PolicyDecision(NamedTuple):
@@ -37,7 +37,7 @@ class PolicyDecision(NamedTuple):
 
 
 class LeftBefore(Exception):
-    """Raised when a workload has an earlier decision to make before its policy is declared again. key: the workload."""
+    """Raised if a workload has decisions left undone, to be made before its policy changes. key: the workload."""
 
     def __init__(self, key: WorkloadKey) -> None:
         super().__init__(key)
@@ -88,7 +88,7 @@ def declare(
 
 
 def _over(policy: AttachedPolicy, now_ms: int) -> Iterable[str]:
-    """Yields warnings for dated windows that are in the past."""
+    """Yields a warning for each window of the calendar that ended in the past and never opens again."""
     windows = policy.wanted.calendar if isinstance(policy.wanted, ScalePolicy) else ()
     for index, window in enumerate(windows):
         if isinstance(window.times, SinglePeriod) and 1000 * window.times.until_s <= now_ms:

@@ -1,6 +1,6 @@
-"""Checks values and backlogs that are reported over gRPC. Pure.
+"""Checks values and backlogs that other programs report over gRPC. Pure.
 
-Decides which of them are accepted, and says what is wrong with the others.
+Decides which reports are accepted, and gives the reason of each refusal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from spillway.events_scaling import BacklogObserved, LoadObserved
 ITEMS_MAX: Final = 5_000
 TEXT_MAX: Final = 1_000
 NAME_MAX: Final = 253
-"""Bytes. Kubernetes bounds an object's name at as many, Kafka a topic at 249."""
+"""The most bytes of a name. Kubernetes has the same limit for names of objects; Kafka allows 249 for a topic."""
 OBJECT_MAX: Final = 63 + 1 + NAME_MAX
 """The most bytes of kind/name."""
 
@@ -86,9 +86,9 @@ def _check_time(at_ms: int, now_ms: int, rules: HpaRules) -> None:
 
 
 def _named(policy: AttachedPolicy, report: Reported) -> Reported:
-    """Returns the report.
+    """Returns the report, which must be one that the policy uses.
 
-    Raises RequestError NOT_FOUND, with the metrics of the policy, when the policy does not use it.
+    Otherwise raises RequestError NOT_FOUND, whose text lists the metrics of the policy.
     """
     if is_named(policy, report):
         return report

@@ -1,8 +1,8 @@
 """Makes one decision for one workload from its inputs, the state before, and an instant. Pure.
 
-A HorizontalPodAutoscaler is evaluating.evaluate. A ScaledObject is the same with its triggers as external metrics, and
-keda/executor between zero, idle and one. A ScalePolicy is the same within bounds that its calendar, queue and headroom
-move. No clock is read: an instant is the time of an event, or one that was said to be due.
+A HorizontalPodAutoscaler is decided by evaluating.evaluate. A ScaledObject too: its triggers are external metrics, and
+keda/executor decides between zero, idle and one. A ScalePolicy too, within bounds that its calendar, queue and headroom
+set. No clock is read: an instant is the time of a record, or the due time that an earlier decision returned.
 """
 
 from collections.abc import Iterable
@@ -38,11 +38,11 @@ from spillway.api_scaling import ExplainedRule
 class SizingState(Struct, frozen=True, gc=False):
     """The state on which later decisions depend in addition to inputs.
 
-    at_ms: the last instant that was decided for; 0: none.
-    active: the triggers were active at at_ms.
+    at_ms: the instant of the last decision; 0: none.
+    active: True if the triggers were active at at_ms.
     last_active_ms: when the triggers were last active; None: never.
     queue: the state of a queue with a time to drain.
-    created_ms: when the policy was first declared; 0: at its present declaration.
+    created_ms: the time of the policy's first declaration; 0: its present declaration is the first.
     """
 
     scaling: ScalingState = NOTHING_DECIDED
@@ -63,7 +63,7 @@ MEASURED: Final = {
     KAFKA: "its queue",
     PROMETHEUS: "what Prometheus knows",
 }
-"""Words for people, by the source of a metric or the kind of a trigger."""
+"""A text for the user, for each source of a metric and each kind of trigger."""
 
 
 class NextEvaluation(Struct, frozen=True, gc=False):
@@ -72,11 +72,11 @@ class NextEvaluation(Struct, frozen=True, gc=False):
 
 
 class MetricRead(Struct, frozen=True, gc=False):
-    """A metric with its reading.
+    """A metric with its reading, or the drain or headroom of a ScalePolicy.
 
-    name: its name; "drain" or "headroom" without a metric of the autoscaler.
+    name: the metric's name, "drain" or "headroom".
     metric: the autoscaler's metric; None for drain and headroom.
-    replicas: the number that drain or headroom asks for.
+    replicas: the number of replicas that drain or headroom asks for; None for metrics, or if it is unknown.
     """
 
     name: str
@@ -89,8 +89,8 @@ class SizingResult(Struct, frozen=True, gc=False):
     """The result of a decision.
 
     replicas: the size to scale to; None: no change.
-    asked: the highest number that was asked for; asked_by: by whom.
-    rules: the rules that changed that number.
+    asked: the highest number of replicas that was asked for. asked_by: the metric, drain or headroom that asked for it.
+    rules: the rules that changed that number, in their order.
     extra: conditions of a ScaledObject, (type, status, reason).
     failed: the trace of an error that stopped the decision; else "".
     """
@@ -109,7 +109,7 @@ class SizingResult(Struct, frozen=True, gc=False):
 
 
 class SizingCase(Struct, frozen=True):
-    """The inputs of one decision. current: the declared size, or a decided one that is not declared yet."""
+    """The inputs of one decision. current: the declared size, or our decided size that is not declared yet."""
 
     policy: AttachedPolicy
     inputs: WorkloadInputs
@@ -127,7 +127,7 @@ class SizingCase(Struct, frozen=True):
 
 
 def compose_autoscaler(case: SizingCase, autoscaler: Autoscaler) -> SizingResult:
-    """Returns the decision of Kubernetes' controller."""
+    """Returns the decision that Kubernetes' controller makes for this autoscaler."""
     reads = tuple([read_metric(metric, case.inputs, case.moment) for metric in autoscaler.metrics])
     return sized_by(case, autoscaler, reads)
 
@@ -170,7 +170,7 @@ def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | N
 def _first_due(case: SizingCase, found: Evaluation, reads: tuple[MetricReading, ...]) -> NextEvaluation | None:
     """Returns the first due instant, as first_due does.
 
-    Only for that one the reason is built, because every decision asks.
+    It builds the text of the reason only for that instant, because every decision calls this function.
     """
     now_ms, clusters = case.now_ms, case.inputs.clusters
     lost_ms = clusters.next_lost_ms(now_ms, case.rules)
@@ -189,7 +189,7 @@ def _first_due(case: SizingCase, found: Evaluation, reads: tuple[MetricReading, 
 
 
 def reads_due(reads: Iterable[MetricReading]) -> Iterable[NextEvaluation]:
-    """Yields the instants at which time alone may change these readings."""
+    """Yields the times at which these readings may change without a new record, each with the reason."""
     for read in reads:
         if read.due_ms is not None:
             said = MEASURED.get(read.source, read.source)
@@ -217,7 +217,7 @@ def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
 
 
 def why_not_there(case: SizingCase) -> str:
-    """Returns the reason why the workload cannot be scaled now; empty when it can."""
+    """Returns the reason why the workload cannot be scaled now, for the user; empty if it can."""
     declared, target = case.inputs.declared, case.policy.target
     if declared is None:
         return "no workload of that name is declared"

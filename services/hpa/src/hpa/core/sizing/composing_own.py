@@ -35,8 +35,8 @@ BOUNDS: Final = "bounds"
 class SizeProposal(Struct, frozen=True):
     """The size that a queue or headroom asks for.
 
-    replicas: the present size while the wish is unknown.
-    queue: the state of the queue now.
+    replicas: the size asked for; the present size while it is unknown.
+    queue: the new state of the queue, for the next decision; None for headroom.
     """
 
     replicas: int
@@ -72,9 +72,9 @@ def compose_own(case: SizingCase, policy: ScalePolicy) -> SizingResult:
 def _said(
     found: SizingResult, wishes: list[SizeProposal], policy: ScalePolicy, bounds: tuple[CalendarBound, CalendarBound]
 ) -> SizingResult:
-    """Returns the decision with the reason for its size: who asked for the most, and which rules changed that number.
+    """Returns the decision with its explanation: the largest number asked for, by whom, and the rules that changed it.
 
-    bounds: the least and the most that the calendar allows.
+    bounds: the least and the most replicas that the calendar allows.
     """
     asked, asked_by = _most_asked(found, wishes, policy)
     size = found.current if found.replicas is None else found.replicas
@@ -104,7 +104,7 @@ def _said(
 
 
 def _most_asked(found: SizingResult, wishes: list[SizeProposal], policy: ScalePolicy) -> tuple[int | None, str]:
-    """Returns (replicas, who) of the metrics, the queue and headroom; None when none of them is known."""
+    """Returns the largest number asked for, and by which metric, queue or headroom; (None, "") if all are unknown."""
     known = [(wish.said.replicas, wish.said.name) for wish in wishes if wish.said.replicas is not None]
     if found.asked is not None:
         known.append((found.asked, found.asked_by))
@@ -150,9 +150,9 @@ def _drain_wish(case: SizingCase, policy: ScalePolicy, drain: Drain) -> SizeProp
 
 
 def _seen(case: SizingCase, drain: Drain) -> QueueObservation:
-    """Returns the observation of a readable backlog, with its partitions in the order of their numbers.
+    """Returns a readable backlog as an observation, with the partitions in the order of their topics and numbers.
 
-    A partition without a committed offset has the lag that KEDA counts for it.
+    A partition without a committed offset gets the lag that KEDA counts for it.
     """
     backlog = case.inputs.backlogs[drain.queue.group, drain.queue.topic]
     since = {row[:2]: oldest_ms for row, oldest_ms in zip(backlog.rows, backlog.oldest_ms, strict=True)}

@@ -59,8 +59,8 @@ class Polls(Struct, frozen=True):
 
     reads: one reading for each metric of the autoscaler.
     fallback: the reason of the condition Fallback; "" without a fallback.
-    seen: for each failed trigger, somebody reported the failure. If nobody did, for example while hpa was away, or if a
-        formula over good values failed, no rule of a fallback applies.
+    seen: True if every failed trigger has a reported failure. Without a report, for example while hpa was down, or if a
+        formula over good values failed, no fallback rule applies.
     """
 
     reads: tuple[MetricReading, ...]
@@ -72,7 +72,7 @@ class Polls(Struct, frozen=True):
 
 
 def compose_scaled(case: SizingCase, scaled: ScaledObject) -> SizingResult:
-    """Returns the decision that KEDA makes at every polling interval, whenever something changed or is due."""
+    """Returns the decision of one KEDA polling interval. hpa makes it when an input changed or when it is due."""
     polls = _poll(case, scaled)
     before = _before(case, scaled)
     wanted = scaled.activation
@@ -109,7 +109,7 @@ def _resting(case: SizingCase) -> SizingResult:
 
 
 def _before(case: SizingCase, scaled: ScaledObject) -> SizingState:
-    """Returns the state before. Nothing changed between two instants, so active triggers were active until just now."""
+    """Returns the earlier state, up to now. No input changed since, so triggers active then were active until now."""
     before = case.before
     return replace(before, last_active_ms=case.now_ms - 1) if before.active else before
 
@@ -219,7 +219,7 @@ def _composed(
 
 
 def _to(case: SizingCase, before: SizingState, replicas: int, reason: str) -> SizingResult:
-    """Returns a decision straight to a size. The rates remember the change."""
+    """Returns a decision for this size without rates and windows. The change counts for later rates."""
     at_ms, scaling = case.now_ms, before.scaling
     behavior = case.policy.autoscaler.behavior if case.policy.autoscaler is not None else None
     history = with_scaled(scaling.history, behavior, case.current, replicas, at_ms, SYNC_PERIOD_MS)
@@ -233,7 +233,7 @@ def _to(case: SizingCase, before: SizingState, replicas: int, reason: str) -> Si
 
 
 def _from_zero(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReading, ...], least: int) -> SizingResult:
-    """Returns a decision from zero to the size that the triggers ask for, in one step within the policy's rates."""
+    """Returns the decision to go from zero to the size that the triggers ask for, in one step, within the rates."""
     before, now_ms = case.before, case.now_ms
     scene = ReplicaContext(0, 0, case.inputs.clusters.seen(now_ms, case.rules), now_ms=now_ms)
     found = asked(autoscaler.metrics, [read.reading for read in reads], scene)
@@ -265,7 +265,7 @@ def _from_zero(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricRead
 def _asking(
     scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: MetricProposal, case: SizingCase
 ) -> ScalingState:
-    """Returns the state with the number that was asked for, so that a window against scaling in starts with it."""
+    """Returns the state with the number asked for as its newest step, so that the down-scale window begins with it."""
     window_ms = case.rules.settings.downscale_stabilization_ms
     if autoscaler.behavior is not None:
         window_ms = max(autoscaler.behavior.up.stabilization_ms, autoscaler.behavior.down.stabilization_ms)
@@ -279,7 +279,7 @@ def _asking(
 
 
 def _as_paused(case: SizingCase, scaled: ScaledObject) -> Autoscaler:
-    """Returns the autoscaler with the paused directions disabled. The other direction keeps its window and rates."""
+    """Returns the autoscaler without its paused directions. The other directions keep their windows and rates."""
     autoscaler = scaled.autoscaler
     no_in, no_out = scaled.activation.says(PAUSED_SCALE_IN), scaled.activation.says(PAUSED_SCALE_OUT)
     if not no_in and not no_out:

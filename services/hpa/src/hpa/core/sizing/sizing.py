@@ -35,10 +35,10 @@ TRACE_MAX: Final = 8_000
 
 
 def size(case: SizingCase) -> SizingResult:
-    """Returns the decision at case.now_ms, which is after every earlier instant of this workload.
+    """Returns the decision at case.now_ms, which must be later than every earlier instant of this workload.
 
-    In CONTROLLER mode, the next instant is always the controller's, even if something else is due earlier. An
-    unexpected error is limited to its workload: the size stays, and a condition says why.
+    In CONTROLLER mode the next instant is always the controller's, even if a window or rate ends earlier. An unexpected
+    error affects only its workload: the size stays the same, and a condition gives the error.
     """
     try:
         found = _sized(_without_failure(case))
@@ -83,7 +83,7 @@ def trace_of(error: Exception) -> str:
 
 
 def _without_failure(case: SizingCase) -> SizingCase:
-    """Returns the case without conditions of a failure that is over, or of a missing workload that exists now."""
+    """Returns the case without conditions that no longer apply: of a failure, or of a workload that was missing."""
     before = case.before.scaling
     for one in before.conditions:
         if one.reason in FAILURES:
