@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from hpa.core.questions import NOBODY_ASKS
+from hpa.core.series import confined
 from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, unasked
 from hpa.external_metrics.connections import KafkaConnection, NamedConnections, PrometheusConnection
 from spillway.bus import BusUnavailable
@@ -365,3 +368,60 @@ async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus)
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
+
+
+async def test_what_may_not_be_asked_is_told_once_and_then_each_minute(prometheus: Prometheus) -> None:
+    """A policy that is asked each second is told three times meanwhile."""
+    prometheus.value("up", "1")
+    prometheus.value('up{namespace="default"}', "1")
+    main = PrometheusConnection(prometheus.url, namespace_label="namespace")
+    refused = query("http://127.0.0.1:1", "up"), query(prometheus.url, 'up{namespace="bank"}'), queue("127.0.0.1:1")
+    log = Log()
+    policies = policy("web", query(prometheus.url, "up")), policy("refused", *refused)
+    async with running(log, NamedConnections(prometheus={"main": main}), *policies):
+        await until(lambda: len(log.of("web")) >= 3)
+    assert len(log.of("refused")) == 3
+    assert all(event.trouble for event in log.of("refused"))
+    assert CollectingSettings().refused_seconds == 60.0
+
+
+async def test_what_may_not_be_asked_is_told_again(prometheus: Prometheus) -> None:
+    log = Log()
+    refused = policy("web", query("http://127.0.0.1:1", "up"))
+    async with running(log, prometheus.named(), refused, refused_seconds=0.05):
+        await until(lambda: len(log.events) >= 3)
+
+
+async def test_many_questions_of_one_namespace_are_asked_less_often(prometheus: Prometheus) -> None:
+    """One question each second fits; those of another namespace are thirty times too many."""
+    log = Log()
+    for name in ("up", "many"):
+        prometheus.value(name, "1")
+    many = [replace(policy(f"w{index}", query(prometheus.url, "many")), namespace="bank") for index in range(30)]
+    web = policy("web", query(prometheus.url, "up"))
+    async with running(log, prometheus.named(), web, *many, namespace_per_second=1) as collecting:
+        await until(lambda: len(log.of("web")) >= 4)
+        assert len(log.events) == len(log.of("web")) + 30
+        for one in many[1:]:
+            collecting.withdraw("bank", one.name)
+        collecting.declare(replace(many[1], name="alone", namespace="third"))
+        await until(lambda: len(log.of("alone")) >= 2)
+
+
+async def test_between_two_queries_that_are_read_others_run(prometheus: Prometheus, calls_of: Any) -> None:
+    """At a start all queries are new: they are not read in one piece, and each is read once."""
+    main = PrometheusConnection(prometheus.url, namespace_label="namespace")
+    asked = [f"up + {index}" for index in range(20)]
+    for text in asked:
+        prometheus.value(confined(text, "namespace", "default"), "1")
+    log, turns = Log(), list[int]()
+    triggers = [query(prometheus.url, text) for text in asked]
+    with calls_of(PrometheusConnection.query_of) as calls:
+        async with running(log, NamedConnections(prometheus={"main": main}), policy("web", *triggers)):
+            while len(calls) < len(asked):
+                turns.append(len(calls))
+                await asyncio.sleep(0)
+            turns.append(len(calls))
+            await until(lambda: len(log.events) >= 2 * len(asked))
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= 1
+    assert len(calls) == len(asked)

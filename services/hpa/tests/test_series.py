@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.core.series import QUERY_CHARACTERS_MAX, QUERY_WORDS_MAX, QueryRefused, confined
+from hpa.core.series import QUERY_CHARACTERS_MAX, QUERY_PARTS_MAX, QUERY_WORDS_MAX, QueryRefused, confined
 
 L = 'namespace="shop"'
 FORCED = (
@@ -49,7 +49,17 @@ REFUSED = (
     pytest.param("", "expected PromQL", id="empty"),
     pytest.param("a default b", "expected PromQL", id="of another language"),
     pytest.param("a" * (QUERY_CHARACTERS_MAX + 1), "4001 characters: expected at most 4000", id="too long"),
-    pytest.param("(" * 5 + "a+" * 200 + "a", "406 words and signs: expected at most 400", id="too much"),
+    pytest.param(f"a{{{'x=1,' * 60}}}", "243 words and signs: expected at most 200", id="too much"),
+    pytest.param("a" + "+a" * 33, "33 operators and parentheses: expected at most 32", id="a long chain"),
+    pytest.param("a" + " == a" * 33, "33 operators and parentheses: expected at most 32", id="comparisons"),
+    pytest.param("a" + " OR a" * 33, "33 operators and parentheses: expected at most 32", id="sets, in capitals"),
+    pytest.param("-" * 33 + "a", "33 operators and parentheses: expected at most 32", id="signs before it"),
+    pytest.param("(" * 33 + "a" + ")" * 33, "33 operators and parentheses: expected at most 32", id="nested"),
+    pytest.param(r'a{x=~"\\w{500}"}', "expressions of weight 303620: expected at most 2000", id="a large class"),
+    pytest.param('a{x!~"((.{50}){50}){20}"}', "expected at most 2000", id="repetitions in repetitions"),
+    pytest.param('a{x=~"(?i:[b-d]{99})"}', "expected at most 2000", id="flags"),
+    pytest.param(r'a{x=~"\x5cw\x7b500}"}', r"\x in a regular expression: expected no escape", id="written otherwise"),
+    pytest.param("a{" + 'x=~"b",' * 20 + "}", "expected at most 2000", id="many regular expressions"),
     pytest.param("a{x=`'`}" + "{}" * 3, "expected PromQL", id="brackets of nothing"),
 )
 
@@ -61,7 +71,14 @@ def test_what_cannot_be_confined_is_refused_and_says_why(query: str, words: str)
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("query", ["a+" * (QUERY_WORDS_MAX // 2 - 1) + "a", "(" * 199 + "a" + ")" * 199])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "a" + "+a" * QUERY_PARTS_MAX,
+        "(" * QUERY_PARTS_MAX + "a" + ")" * QUERY_PARTS_MAX,
+        "a{" + 'x="1",' * ((QUERY_WORDS_MAX - 3) // 4) + "}",
+    ],
+)
 def test_as_much_as_may_be_is_confined(query: str) -> None:
     assert L in confined(query, "namespace", "shop")
 
@@ -70,3 +87,28 @@ def test_a_value_that_would_end_its_text_is_refused() -> None:
     for value in ('shop"', 'shop"} or a{x="', "shop\\"):
         with pytest.raises(QueryRefused):
             confined("a", "namespace", value)
+
+
+CPU = 'rate(container_cpu_usage_seconds_total{pod=~"web-[a-z0-9]{8,10}-[a-z0-9]{5}",container!=""}[3m])'
+ASKED = 'kube_pod_container_resource_requests{pod=~"web-.*",resource="cpu"}'
+ISTIO = 'istio_requests_total{destination_workload="web",response_code!~"5.*",reporter="destination"}'
+USUAL = (
+    'sum(rate(http_requests_total{deployment="my-deployment"}[2m]))',
+    'avg(http_requests_per_second{app="web",namespace="shop"})',
+    'sum(rate(nginx_ingress_controller_requests{ingress="web",status=~"2..|3.."}[1m])) by (ingress)',
+    'histogram_quantile(0.95, sum(rate(http_request_duration_seconds_bucket{job=~"api-.+"}[5m])) by (le))',
+    '100 - (avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[5m])) * 100)',
+    'sum(kafka_consumergroup_lag{consumergroup=~"orders-[a-z0-9]{1,10}"}) / scalar(count(up{job="orders"} == 1))',
+    r'max_over_time(sum(rabbitmq_queue_messages_ready{queue=~"^mail\\.(high|low)$"})[10m:1m]) or vector(0)',
+    r'sum(increase(celery_tasks_total{state!="SUCCESS",name=~"tasks\\.\\w+"}[5m])) > bool 100',
+    f"clamp_min(sum({CPU}) / sum({ASKED}), 0.1)",
+    f"sum(rate({ISTIO}[1m] offset 5m)) / on() group_left() count(kube_pod_status_phase{{phase='Running'}} == 1)",
+    " + ".join(f'sum(rate(requests_total{{app="shop-{index}"}}[5m]))' for index in range(8)),
+    'sum(up{job=~"' + "|".join(f"service-{index:03}" for index in range(100)) + '"})',
+)
+
+
+@pytest.mark.parametrize("query", USUAL)
+def test_what_people_usually_ask_is_confined(query: str) -> None:
+    """Queries as KEDA's documentation and those of exporters have them, and two long ones."""
+    assert L in confined(query, "namespace", "shop")

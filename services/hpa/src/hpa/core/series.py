@@ -8,13 +8,36 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from math import prod
 from typing import Final
 
 import promql_parser as promql
 
 QUERY_CHARACTERS_MAX: Final = 4_000
-QUERY_WORDS_MAX: Final = 400
-"""The most tokens of a query. The parser's time grows with their square; this many take about 10 ms."""
+QUERY_WORDS_MAX: Final = 200
+"""The most words, signs and texts."""
+QUERY_PARTS_MAX: Final = 32
+"""The most operators and opening parentheses outside braces. The parser copies what is inside each of them, so its time
+grows with their number times the words. With both bounds each shape that was tried
+took at most some 2 ms."""
+PATTERNS_WEIGHT_MAX: Final = 2_000
+"""The most that all regular expressions of a query may weigh. A unit takes about 1 us: the parser compiles each."""
+
+_OPERATORS: Final = frozenset("+-*/%^<>=!(") | {"and", "or", "unless", "atan2"}
+_PATTERN_BASE: Final = 120
+_ATOM_WEIGHTS: Final = (
+    (re.compile(r"\\[wWpP]"), 600),
+    (re.compile(r"\\[dDsS]"), 80),
+    (re.compile(r"[.\[]|[^\0-\x7f]"), 10),
+    (re.compile(r"[*?+]"), 3),
+)
+"""What a part of a regular expression weighs beside its characters: classes of Unicode become large automata."""
+_FLAGGED_TIMES: Final = 6
+"""How much larger a part may become by a flag, as (?i)."""
+_REPEATED: Final = re.compile(r"\{[\s0-9,]*\}")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_NESTED: Final = re.compile(r"[)}][?+*]*\{|\(\?")
+_ESCAPE: Final = re.compile(r"""\\(?P<sign>.)""", re.DOTALL)
 
 _WORDS: Final = re.compile(r"""(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`)|\w+|\S|\s+""", re.DOTALL)
 _PRINTED: Final = re.compile(r"""(?P<text>"-(?P<number>[0-9]+)-")|{}|{|[^"{]+|.""", re.DOTALL)
@@ -77,11 +100,54 @@ def _words(query: str) -> list[tuple[str, bool]]:
         raise QueryRefused(f"query: {many} words and signs: expected at most {QUERY_WORDS_MAX}")
     if ("#", False) in words:
         raise QueryRefused("query: a comment: expected none")
-    solid = [word for word, _ in words if not word.isspace()]
-    for sign, after in pairwise(solid):
+    solid = [(word, is_text) for word, is_text in words if not word.isspace()]
+    _check_parts(solid)
+    weight = 0
+    for (sign, _), (after, is_text) in pairwise(solid):
         if sign == "@" and not _AT.fullmatch(after):  # For others, the library panics with a long text.
             raise QueryRefused(f"query: @ {after[:100]}: expected a time in seconds, start() or end()")
+        if sign == "~" and is_text:
+            weight += _weight(after[1:-1])
+    if weight > PATTERNS_WEIGHT_MAX:
+        raise QueryRefused(
+            f"query: regular expressions of weight {weight}: expected at most {PATTERNS_WEIGHT_MAX}: fewer or shorter"
+            " ones, with smaller numbers of repetitions, or [a-z0-9_] for a class as \\w"
+        )
     return words
+
+
+def _check_parts(solid: Sequence[tuple[str, bool]]) -> None:
+    """Raises QueryRefused for too many operators and parentheses. The signs inside braces are those of matchers."""
+    depth = parts = 0
+    before = ""
+    for word, is_text in solid:
+        if not is_text:
+            depth += (word == "{") - (word == "}")
+            if depth <= 0 and word.lower() in _OPERATORS and not (word == "=" and before in {"=", "<", ">", "!"}):
+                parts += 1
+        before = word
+    if parts > QUERY_PARTS_MAX:
+        raise QueryRefused(f"query: {parts} operators and parentheses: expected at most {QUERY_PARTS_MAX}")
+
+
+def _weight(text: str) -> int:
+    """Returns what a regular expression costs, in units of about 1 us. text: as it stands between its quotes.
+
+    Raises QueryRefused for an escape of the text that could write a sign of the expression in another way.
+    """
+    for escaped in _ESCAPE.finditer(text):
+        if escaped["sign"] not in "\\\"'`nrt":
+            raise QueryRefused(
+                f"query: {escaped[0]} in a regular expression: expected no escape but of a quote or a backslash"
+            )
+    pattern = _ESCAPE.sub(lambda escaped: escaped["sign"], text)
+    weight = len(pattern) + sum(each * len(kind.findall(pattern)) for kind, each in _ATOM_WEIGHTS)
+    weight *= _FLAGGED_TIMES if "(?" in pattern else 1
+    counts = [
+        max(map(int, numbers)) for one in _REPEATED.findall(pattern) if (numbers := re.findall("[0-9]{1,9}", one))
+    ]
+    times = prod(counts) if _NESTED.search(pattern) else max(counts, default=1)
+    return _PATTERN_BASE + weight * max(times, 1)
 
 
 def _forced(words: Sequence[tuple[str, bool]], matcher: str) -> str:

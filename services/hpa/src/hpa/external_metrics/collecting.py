@@ -4,6 +4,7 @@ Each question is one task, and only the instance that has the turn runs it. hpa 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
+from hpa.core.questions import LEAST_MS, MOST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
 from hpa.core.series import QueryRefused
 from hpa.core.slots import SlotQuestion
 from hpa.external_metrics.connections import NamedConnections, NoConnection
@@ -58,13 +59,30 @@ class CollectingSettings:
         "share of an interval by which a random amount shortens it, so that requests spread over time",
         "the share is large enough that requests do not come together, and too small to be noticed",
     )
+    refused_seconds: float = constant(
+        60.0,
+        "seconds between two records of a question that may not be asked: no connection fits, or its query is refused",
+        "it is half of load_age_max, so the reason stays known; only a new policy or a restart changes the answer",
+    )
+    namespace_per_second: int = constant(
+        100,
+        "questions of one namespace per second; beyond them their intervals become longer, up to a minute",
+        "each answer is a record and some 1 ms of decisions; 3,000 triggers of the usual 30 s fit",
+    )
 
 
 @dataclass(slots=True)
 class _Pace:
-    """The pace of a question. is_slow: True if its last answer was slow, or if there was none yet."""
+    """The pace of a question.
+
+    is_slow: True if its last answer was slow, or if there was none yet.
+    is_refused: no connection may be asked it.
+    query: as it is asked, made once for as long as its policy is declared.
+    """
 
     is_slow: bool = True
+    is_refused: bool = False
+    query: str | None = None
 
 
 class MetricCollection:
@@ -95,6 +113,9 @@ class MetricCollection:
         self._slot_queues: dict[str, SlotQueue] = {}
         self._questions: dict[tuple[str, str], tuple[Question, ...]] = {}
         self._asking: dict[Question, asyncio.Task[None]] = {}
+        self._per_1000_s = Counter[str]()
+        """How many questions each namespace's policies want to be asked in 1,000 s."""
+        self._confining = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service="hpa")
 
@@ -124,6 +145,9 @@ class MetricCollection:
 
     def _put(self, key: tuple[str, str], questions: tuple[Question, ...]) -> None:
         before = self._questions.pop(key, ())
+        self._per_1000_s[key[0]] += _per_1000_s(questions) - _per_1000_s(before)
+        if not self._per_1000_s[key[0]]:
+            del self._per_1000_s[key[0]]
         if questions:
             self._questions[key] = questions
         for question in before:
@@ -156,10 +180,19 @@ class MetricCollection:
                     self._log.warning("the log cannot be reached", error=str(error))
                 except Exception:  # One unpublishable answer must not end other questions.
                     self._log.exception("an answer cannot be told", workload=f"{event.namespace}/{event.name}")
-            seconds = question.every_ms / 1000 * (1 - self._settings.spread * self._random.random())
-            await asyncio.sleep(max(0.0, started_at + seconds - loop.time()))
+            await asyncio.sleep(max(0.0, started_at + self._seconds(question, pace) - loop.time()))
+
+    def _seconds(self, question: Question, pace: _Pace) -> float:
+        """Returns how long after this question it is asked again."""
+        bounds = self._settings
+        spread = bounds.spread * self._random.random()
+        if pace.is_refused:
+            return bounds.refused_seconds * (1 + spread)
+        times = max(1.0, self._per_1000_s[question.namespace] / (1000 * bounds.namespace_per_second))
+        return min(question.every_ms * times, max(question.every_ms, MOST_MS)) / 1000 * (1 - spread)
 
     async def _answer(self, question: Question, pace: _Pace) -> BacklogObserved | LoadObserved:
+        pace.is_refused = False
         if isinstance(question, LagQuestion):
             return await self._lag(question, pace)
         return await self._value(question, pace)
@@ -183,6 +216,7 @@ class MetricCollection:
                 at_ms = self._wall_ms()
                 partitions = await self._kafka[connection].backlog(question.group, question.topic)
         except Exception as error:
+            pace.is_refused = isinstance(error, NoConnection)
             trouble = self._trouble("kafka", connection, error)
         place = question.namespace, question.name, connection, question.group, question.topic
         return BacklogObserved(*place, partitions, at_ms, SOURCE, trouble)
@@ -192,7 +226,7 @@ class MetricCollection:
         at_ms = self._wall_ms()
         try:
             connection = self._connections.prometheus_of(question.namespace, question.address)
-            query = self._connections.prometheus[connection].query_of(question.namespace, question.query)
+            query = await self._query_of(question, connection, pace)
             async with self._slot(f"prometheus {connection}", question, pace):
                 at_ms = self._wall_ms()
                 found = await self._prometheus[connection].value_milli(query)
@@ -200,11 +234,23 @@ class MetricCollection:
                 raise ValueUnknown("the answer is empty")
             value = found or 0
         except Exception as error:
+            pace.is_refused = isinstance(error, NoConnection | QueryRefused)
             trouble = self._trouble("prometheus", connection, error)
         source = f"{SOURCE}: prometheus {connection}".rstrip()
         return LoadObserved(
             question.namespace, question.name, question.metric, "", "", "", "", value, at_ms, 0, source, trouble
         )
+
+    async def _query_of(self, question: ValueQuestion, connection: str, pace: _Pace) -> str:
+        """Returns the query as it is asked. Raises QueryRefused.
+
+        Queries are read one at a time, and others run between two of them: at a start all of them are new.
+        """
+        if pace.query is None:
+            async with self._confining:
+                await asyncio.sleep(0)
+                pace.query = self._connections.prometheus[connection].query_of(question.namespace, question.query)
+        return pace.query
 
     def _trouble(self, kind: str, connection: str, error: Exception) -> str:
         """Returns the text to publish for a failed question. An unexpected error is also logged for the operator."""
@@ -239,6 +285,10 @@ def unasked(connections: NamedConnections, policy: ScalePolicyDeclared) -> tuple
         except (NoConnection, QueryRefused) as error:
             found.append(f"{error}: it is unknown until somebody reports it")
     return tuple(found)
+
+
+def _per_1000_s(questions: tuple[Question, ...]) -> int:
+    return sum(1_000_000 // question.every_ms for question in questions)
 
 
 def _kind(question: Question) -> str:
