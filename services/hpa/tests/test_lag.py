@@ -1,16 +1,52 @@
 """Other people's brokers that are silent or odd: their queues are unknown, and known again, and no other is."""
 
 import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import pytest
+from aiokafka.client import AIOKafkaClient
 
 from hpa.external_metrics.connections import KafkaConnection
 from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from spillway.events_scaling import PartitionBacklog
 
-from .odd_kafka import COMMITTED, COORDINATOR, FETCH, GROUP_OFFSETS, LATEST, METADATA, OFFSETS, SPOKEN, odd_kafka
+from .odd_kafka import COMMITTED, COORDINATOR, FETCH, GROUP_OFFSETS, HEAD, LATEST, METADATA, OFFSETS, SPOKEN, odd_kafka
 
 SETTINGS = LagSettings(answer_seconds=2.5)
+FLOOD_MOST = 32 * 2**20
+"""The most bytes that a flooding broker of these tests sends."""
+
+
+@dataclass
+class Flood:
+    """A broker that announces a frame of some size for each request, and sends zeros. taken: bytes that were taken."""
+
+    size: int
+    port: int = 0
+    taken: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        zeros = bytes(2**16)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            _, _, correlation = HEAD.unpack_from(await reader.readexactly(size))
+            writer.write(struct.pack(">ii", self.size, correlation))
+            while self.taken < FLOOD_MOST:
+                writer.write(zeros)
+                await writer.drain()
+                self.taken += len(zeros)
+        writer.close()
+
+
+@asynccontextmanager
+async def flooding(size: int) -> AsyncIterator[Flood]:
+    flood = Flood(size)
+    async with await asyncio.start_server(flood.serve, "127.0.0.1", 0) as server:
+        flood.port = server.sockets[0].getsockname()[1]
+        yield flood
 
 
 def waiting(topic: str) -> tuple[PartitionBacklog, ...]:
@@ -63,4 +99,27 @@ async def test_a_silent_broker_takes_no_other_brokers_queues_away() -> None:
             assert isinstance(found[0], LagUnknown)
             assert found[1] == waiting("t1")
         assert kafka.nodes[0].opened == opened
+        await door.close()
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, SETTINGS.frame_bytes_max + 1, -1, -(2**31)])
+async def test_a_frame_outside_its_bound_is_not_read(size: int) -> None:
+    """What was taken of it lies in buffers of sockets: a few MiB on loopback, for two connections."""
+    async with flooding(size) as flood:
+        door = KafkaLag(KafkaConnection((f"127.0.0.1:{flood.port}",)), SETTINGS)
+        with pytest.raises(LagUnknown, match=f"a frame of {size} bytes: expected 0 to {SETTINGS.frame_bytes_max}"):
+            await door.backlog("g", "t1")
+        assert flood.taken < FLOOD_MOST / 2
+        await door.close()
+
+
+async def test_frames_of_other_clients_keep_their_size() -> None:
+    """The bound is for other people's Kafka alone, not for the log in the same process."""
+    async with odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), LagSettings(answer_seconds=2.5, frame_bytes_max=10))
+        with pytest.raises(LagUnknown, match="expected 0 to 10"):
+            await door.backlog("g", "t1")
+        client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap[0])
+        await client.bootstrap()
+        await client.close()
         await door.close()
