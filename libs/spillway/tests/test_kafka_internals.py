@@ -58,6 +58,8 @@ CHANGED = [
     (internals.BOUNDED_FRAMES, AIOKafkaClient, "bootstrap"),
     (internals.BOUNDED_FRAMES, AIOKafkaClient, "_get_conn"),
     (internals.BOUNDED_FRAMES, conn, "create_conn"),
+    (internals.BOUNDED_FRAMES, AIOKafkaClient, "send"),
+    (internals.BOUNDED_FRAMES, AIOKafkaConnection, "_handle_frame"),
     (internals.BOUNDED_FRAMES, AIOKafkaConnection, "connect"),
     (internals.BOUNDED_FRAMES, AIOKafkaConnection, "_create_reader_task"),
     (internals.BOUNDED_FRAMES, AIOKafkaConnection, "_read"),

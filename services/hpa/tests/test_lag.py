@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import NotLeaderForPartitionError
 
 from hpa.external_metrics.connections import KafkaConnection
 from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
@@ -122,4 +123,65 @@ async def test_frames_of_other_clients_keep_their_size() -> None:
         client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap[0])
         await client.bootstrap()
         await client.close()
+        await door.close()
+
+
+async def test_a_batch_larger_than_a_frame_costs_its_time_alone() -> None:
+    async with odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), LagSettings(answer_seconds=2.5, frame_bytes_max=1_000))
+        kafka.batch = bytes(1_000)
+        assert await door.backlog("g", "t1") == waiting("t1")
+        await door.close()
+
+
+async def test_some_leaders_are_asked_at_the_same_time_and_few_connections_are_kept() -> None:
+    settings = LagSettings(answer_seconds=10.0, connections_max=20)
+    async with odd_kafka() as kafka:
+        kafka.more_brokers = kafka.partitions = 48
+        kafka.slow_seconds = 0.2
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), settings)
+        assert len(await door.backlog("g", "t1")) == kafka.partitions
+        assert 1 < kafka.asked_at_once <= settings.leaders_at_once
+        async with asyncio.timeout(5.0):
+            while kafka.open_now > settings.connections_max:
+                await asyncio.sleep(0.01)
+        assert await door.backlog("g", "t1")
+        await door.close()
+
+
+async def test_nobody_more_is_asked_once_one_leader_failed() -> None:
+    async with odd_kafka() as kafka:
+        kafka.more_brokers = kafka.partitions = 48
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+        kafka.end_error = NotLeaderForPartitionError.errno
+        with pytest.raises(LagUnknown, match="NotLeaderForPartition"):
+            await door.backlog("g", "t1")
+        await asyncio.sleep(0.5)
+        assert kafka.nodes[0].opened < kafka.partitions
+        await door.close()
+
+
+@pytest.mark.parametrize("is_known_before", [True, False])
+@pytest.mark.parametrize(
+    ("said", "number", "text"),
+    [
+        ("more_brokers", SETTINGS.brokers_max, "names 1001 brokers: expected at most 1000"),
+        ("partitions", SETTINGS.partitions_max + 1, "the metadata: 15001 partitions: expected at most 15000"),
+        ("offsets", SETTINGS.partitions_max + 1, "the offsets of group g: 15001 partitions: expected at most 15000"),
+        ("ends", SETTINGS.partitions_max + 1, "the ends of partitions: 15001 partitions: expected at most 15000"),
+    ],
+)
+async def test_an_answer_that_names_too_many_is_unknown_until_it_names_fewer(
+    said: str, number: int, text: str, is_known_before: bool
+) -> None:
+    async with odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+        if is_known_before:
+            assert await door.backlog("g", "t1") == waiting("t1")
+        usual = getattr(kafka, said)
+        setattr(kafka, said, number)
+        with pytest.raises(LagUnknown, match=text):
+            await door.backlog("g", "t1")
+        setattr(kafka, said, usual)
+        assert await door.backlog("g", "t1") == waiting("t1")
         await door.close()

@@ -139,17 +139,19 @@ TRANSACTION_RETRY: Final = Point(
 )
 BOUNDED_FRAMES: Final = Point(
     8,
-    "the frames of other people's brokers are bounded",
+    "frames and connections of other people's brokers are bounded",
     needed=False,
     without="the lag of other people's Kafka is unknown",
     has=(f"{CONNECTION}._read",),
     uses={
         "aiokafka.client:AIOKafkaClient.bootstrap": ("create_conn",),
-        "aiokafka.client:AIOKafkaClient._get_conn": ("create_conn",),
+        "aiokafka.client:AIOKafkaClient._get_conn": ("create_conn", "_conns"),
         "aiokafka.conn:create_conn": ("AIOKafkaConnection", "connect"),
         f"{CONNECTION}.connect": ("_create_reader_task",),
         f"{CONNECTION}._create_reader_task": ("_read", "_on_read_task_error"),
         f"{CONNECTION}._read": ("_reader", "readexactly", "_handle_frame"),
+        f"{CONNECTION}._handle_frame": ("_requests",),
+        "aiokafka.client:AIOKafkaClient.send": ("_conns",),
     },
 )
 POINTS: Final = (
@@ -372,3 +374,16 @@ def _bounded(read: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitabl
             del connection, frame
 
     return read_bounded
+
+
+def close_connections(client: Any, connections_max: int) -> None:
+    """8. Closes the connections of a client above this number: those without a request first, of these the oldest.
+
+    aiokafka keeps a connection to each broker that it asked, for 9 minutes. No upstream issue was found.
+    """
+    connections = client._conns
+    above = sorted(connections, key=lambda one: bool(connections[one]._requests))[
+        : max(0, len(connections) - connections_max)
+    ]
+    for name in above:
+        connections.pop(name).close()
