@@ -8,7 +8,9 @@ from typing import Any
 
 import aiokafka
 import pytest
+from aiokafka import conn
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -37,6 +39,7 @@ GONE = [
     (internals.OPEN_ENDS, TransactionManager, "maybe_add_partition_to_txn"),
     (internals.RECORDS, fetcher, "MemoryRecords"),
     (internals.TRANSACTION_RETRY, sender, "BACKOFF_OVERRIDE"),
+    (internals.BOUNDED_FRAMES, AIOKafkaConnection, "_read"),
 ]
 CHANGED = [
     (internals.TOPICS_AT_ONCE, aiokafka.AIOKafkaConsumer, "__init__"),
@@ -52,6 +55,14 @@ CHANGED = [
     (internals.RECORDS, fetcher.Fetcher, "_proc_fetch_request"),
     (internals.RECORDS, fetcher.PartitionRecords, "_unpack_records"),
     (internals.TRANSACTION_RETRY, sender.AddPartitionsToTxnHandler, "handle_response"),
+    (internals.BOUNDED_FRAMES, AIOKafkaClient, "bootstrap"),
+    (internals.BOUNDED_FRAMES, AIOKafkaClient, "_get_conn"),
+    (internals.BOUNDED_FRAMES, conn, "create_conn"),
+    (internals.BOUNDED_FRAMES, AIOKafkaClient, "send"),
+    (internals.BOUNDED_FRAMES, AIOKafkaConnection, "_handle_frame"),
+    (internals.BOUNDED_FRAMES, AIOKafkaConnection, "connect"),
+    (internals.BOUNDED_FRAMES, AIOKafkaConnection, "_create_reader_task"),
+    (internals.BOUNDED_FRAMES, AIOKafkaConnection, "_read"),
 ]
 
 
@@ -112,6 +123,12 @@ async def test_a_start_ends_where_a_point_is_missing_that_cannot_be_done_without
     monkeypatch.setattr(fetcher.PartitionRecords, "_unpack_records", other)
     with pytest.raises(OtherShape, match="point 6"):
         await KafkaBus(KafkaSettings("127.0.0.1:1"), "", "test").__aenter__()
+
+
+def test_no_other_kafka_is_asked_where_its_frames_cannot_be_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AIOKafkaConnection, "_create_reader_task", other)
+    with pytest.raises(OtherShape, match="point 8"), internals.frames_within(1_000):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ SPOKEN = {
     FETCH: (4, 4),
 }
 LATEST, COMMITTED = 50, 10
+FIRST_MORE = 1_001
+"""The number of the first broker that is said besides the nodes."""
 HEAD = struct.Struct(">hhi")
 """Of a request: its key, version, correlation."""
 
@@ -43,11 +45,26 @@ class Node:
 
 @dataclass
 class OddKafka:
-    """Topic t<n> has one partition, led by node n. spoken: versions by request. port_said: of all, or 0."""
+    """Topic t<n> has one partition, led by node n. spoken: versions by request. port_said: of all, or 0.
+
+    more_brokers: brokers that are said besides, at the first node's address. They lead all partitions by turns.
+    partitions, offsets, ends: of each topic, in metadata, a group's offsets and ends. batch: what a fetch brings.
+    end_error: the code with which ends are answered. slow_seconds: before an end is answered. asked_at_once: the most ends that were asked at the same time.
+    """
 
     nodes: list[Node]
     spoken: Mapping[int, tuple[int, int]] = field(default_factory=lambda: SPOKEN)
     port_said: int = 0
+    more_brokers: int = 0
+    partitions: int = 1
+    offsets: int = 1
+    ends: int = 1
+    end_error: int = 0
+    batch: bytes = b""
+    slow_seconds: float = 0.0
+    open_now: int = 0
+    asked_now: int = 0
+    asked_at_once: int = 0
 
     @property
     def bootstrap(self) -> tuple[str, ...]:
@@ -56,16 +73,30 @@ class OddKafka:
     async def serve(self, node: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node.opened += 1
         me = node.opened
+        self.open_now += 1
         try:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 request = await reader.readexactly(size)
                 key, _, correlation = HEAD.unpack_from(request)
+                if key == OFFSETS:
+                    await self._slow_end()
                 if me > node.silent_to:
                     body = self._answer(key, request)
                     writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
+        finally:
+            self.open_now -= 1
+
+    async def _slow_end(self) -> None:
+        self.asked_now += 1
+        self.asked_at_once = max(self.asked_at_once, self.asked_now)
+        await asyncio.sleep(self.slow_seconds)
+        self.asked_now -= 1
+
+    def _led_by(self, node: Node, partition: int) -> int:
+        return FIRST_MORE + partition % self.more_brokers if self.more_brokers else node.number
 
     def _answer(self, key: int, request: bytes) -> bytes:
         first = self.nodes[0]
@@ -73,17 +104,25 @@ class OddKafka:
             return ApiVersionResponse_v0(0, [(of, *spoken) for of, spoken in self.spoken.items()]).encode()
         if key == METADATA:
             brokers = [(node.number, "127.0.0.1", self.port_said or node.port, None) for node in self.nodes]
+            more = range(FIRST_MORE, FIRST_MORE + self.more_brokers)
+            brokers += [(number, "127.0.0.1", first.port, None) for number in more]
             asked = [node for node in self.nodes if _topic(node).encode() in request]
-            topics = [(0, _topic(node), False, [(0, 0, node.number, [node.number], [])]) for node in asked]
+            topics = [
+                (0, _topic(node), False, [(0, at, self._led_by(node, at), [], []) for at in range(self.partitions)])
+                for node in asked
+            ]
             return MetadataResponse_v4(0, brokers, "c", first.number, topics).encode()
         if key == COORDINATOR:
             return FindCoordinatorResponse_v0(0, first.number, "127.0.0.1", first.port).encode()
         if key == GROUP_OFFSETS:
-            return OffsetFetchResponse_v2([(_topic(node), [(0, COMMITTED, "", 0)]) for node in self.nodes], 0).encode()
+            committed = [(at, COMMITTED, "", 0) for at in range(self.offsets)]
+            return OffsetFetchResponse_v2([(_topic(node), committed) for node in self.nodes], 0).encode()
         if key == OFFSETS:
-            return OffsetResponse_v1([(_topic(node), [(0, 0, -1, LATEST)]) for node in self.nodes]).encode()
+            ends = [(at, self.end_error, -1, LATEST) for at in range(max(self.ends, self.partitions))]
+            return OffsetResponse_v1([(_topic(node), ends) for node in self.nodes]).encode()
         assert key == FETCH
-        return FetchResponse_v4(0, [(_topic(node), [(0, 0, LATEST, LATEST, [], b"")]) for node in self.nodes]).encode()
+        batches = [(0, 0, LATEST, LATEST, [], self.batch)]
+        return FetchResponse_v4(0, [(_topic(node), batches) for node in self.nodes]).encode()
 
 
 def _topic(node: Node) -> str:

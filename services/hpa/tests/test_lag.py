@@ -1,16 +1,53 @@
 """Other people's brokers that are silent or odd: their queues are unknown, and known again, and no other is."""
 
 import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import NotLeaderForPartitionError
 
 from hpa.external_metrics.connections import KafkaConnection
 from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from spillway.events_scaling import PartitionBacklog
 
-from .odd_kafka import COMMITTED, COORDINATOR, FETCH, GROUP_OFFSETS, LATEST, METADATA, OFFSETS, SPOKEN, odd_kafka
+from .odd_kafka import COMMITTED, COORDINATOR, FETCH, GROUP_OFFSETS, HEAD, LATEST, METADATA, OFFSETS, SPOKEN, odd_kafka
 
 SETTINGS = LagSettings(answer_seconds=2.5)
+FLOOD_MOST = 32 * 2**20
+"""The most bytes that a flooding broker of these tests sends."""
+
+
+@dataclass
+class Flood:
+    """A broker that announces a frame of some size for each request, and sends zeros. taken: bytes that were taken."""
+
+    size: int
+    port: int = 0
+    taken: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        zeros = bytes(2**16)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            _, _, correlation = HEAD.unpack_from(await reader.readexactly(size))
+            writer.write(struct.pack(">ii", self.size, correlation))
+            while self.taken < FLOOD_MOST:
+                writer.write(zeros)
+                await writer.drain()
+                self.taken += len(zeros)
+        writer.close()
+
+
+@asynccontextmanager
+async def flooding(size: int) -> AsyncIterator[Flood]:
+    flood = Flood(size)
+    async with await asyncio.start_server(flood.serve, "127.0.0.1", 0) as server:
+        flood.port = server.sockets[0].getsockname()[1]
+        yield flood
 
 
 def waiting(topic: str) -> tuple[PartitionBacklog, ...]:
@@ -63,4 +100,88 @@ async def test_a_silent_broker_takes_no_other_brokers_queues_away() -> None:
             assert isinstance(found[0], LagUnknown)
             assert found[1] == waiting("t1")
         assert kafka.nodes[0].opened == opened
+        await door.close()
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, SETTINGS.frame_bytes_max + 1, -1, -(2**31)])
+async def test_a_frame_outside_its_bound_is_not_read(size: int) -> None:
+    """What was taken of it lies in buffers of sockets: a few MiB on loopback, for two connections."""
+    async with flooding(size) as flood:
+        door = KafkaLag(KafkaConnection((f"127.0.0.1:{flood.port}",)), SETTINGS)
+        with pytest.raises(LagUnknown, match=f"a frame of {size} bytes: expected 0 to {SETTINGS.frame_bytes_max}"):
+            await door.backlog("g", "t1")
+        assert flood.taken < FLOOD_MOST / 2
+        await door.close()
+
+
+async def test_frames_of_other_clients_keep_their_size() -> None:
+    """The bound is for other people's Kafka alone, not for the log in the same process."""
+    async with odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), LagSettings(answer_seconds=2.5, frame_bytes_max=10))
+        with pytest.raises(LagUnknown, match="expected 0 to 10"):
+            await door.backlog("g", "t1")
+        client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap[0])
+        await client.bootstrap()
+        await client.close()
+        await door.close()
+
+
+async def test_a_batch_larger_than_a_frame_costs_its_time_alone() -> None:
+    async with odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), LagSettings(answer_seconds=2.5, frame_bytes_max=1_000))
+        kafka.batch = bytes(1_000)
+        assert await door.backlog("g", "t1") == waiting("t1")
+        await door.close()
+
+
+async def test_some_leaders_are_asked_at_the_same_time_and_few_connections_are_kept() -> None:
+    settings = LagSettings(answer_seconds=10.0, connections_max=20)
+    async with odd_kafka() as kafka:
+        kafka.more_brokers = kafka.partitions = 48
+        kafka.slow_seconds = 0.2
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), settings)
+        assert len(await door.backlog("g", "t1")) == kafka.partitions
+        assert 1 < kafka.asked_at_once <= settings.leaders_at_once
+        async with asyncio.timeout(5.0):
+            while kafka.open_now > settings.connections_max:
+                await asyncio.sleep(0.01)
+        assert await door.backlog("g", "t1")
+        await door.close()
+
+
+async def test_nobody_more_is_asked_once_one_leader_failed() -> None:
+    async with odd_kafka() as kafka:
+        kafka.more_brokers = kafka.partitions = 48
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+        kafka.end_error = NotLeaderForPartitionError.errno
+        with pytest.raises(LagUnknown, match="NotLeaderForPartition"):
+            await door.backlog("g", "t1")
+        await asyncio.sleep(0.5)
+        assert kafka.nodes[0].opened < kafka.partitions
+        await door.close()
+
+
+@pytest.mark.parametrize("is_known_before", [True, False])
+@pytest.mark.parametrize(
+    ("said", "number", "text"),
+    [
+        ("more_brokers", SETTINGS.brokers_max, "names 1001 brokers: expected at most 1000"),
+        ("partitions", SETTINGS.partitions_max + 1, "the metadata: 15001 partitions: expected at most 15000"),
+        ("offsets", SETTINGS.partitions_max + 1, "the offsets of group g: 15001 partitions: expected at most 15000"),
+        ("ends", SETTINGS.partitions_max + 1, "the ends of partitions: 15001 partitions: expected at most 15000"),
+    ],
+)
+async def test_an_answer_that_names_too_many_is_unknown_until_it_names_fewer(
+    said: str, number: int, text: str, is_known_before: bool
+) -> None:
+    async with odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+        if is_known_before:
+            assert await door.backlog("g", "t1") == waiting("t1")
+        usual = getattr(kafka, said)
+        setattr(kafka, said, number)
+        with pytest.raises(LagUnknown, match=text):
+            await door.backlog("g", "t1")
+        setattr(kafka, said, usual)
+        assert await door.backlog("g", "t1") == waiting("t1")
         await door.close()

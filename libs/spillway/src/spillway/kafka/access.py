@@ -29,6 +29,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from spillway.bus import BusUnavailable
+from spillway.kafka.internals import FrameRefused
 from spillway.settings import OperatorError
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -149,7 +150,7 @@ class KafkaAccess:
         return text.replace(password, "(hidden)") if password else text
 
     def _reason(self, error: Exception) -> str:
-        cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
+        cause = error.__cause__ if isinstance(error.__cause__, (ssl.SSLError, FrameRefused)) else error
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {cause.verify_message}"
         if isinstance(cause, SaslAuthenticationFailed):

@@ -6,9 +6,13 @@ function of a point that was left out.
 """
 
 # ruff: noqa: SLF001
+import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,11 +24,12 @@ from spillway.settings import OperatorError
 
 log = structlog.get_logger()
 
-CONSUMER, FETCHER, COORDINATOR, STICKY = (
+CONSUMER, FETCHER, COORDINATOR, STICKY, CONNECTION = (
     "aiokafka:AIOKafkaConsumer",
     "aiokafka.consumer.fetcher:Fetcher",
     "aiokafka.consumer.group_coordinator:GroupCoordinator",
     "aiokafka.coordinator.assignors.sticky.sticky_assignor:StickyPartitionAssignor",
+    "aiokafka.conn:AIOKafkaConnection",
 )
 
 
@@ -132,6 +137,23 @@ TRANSACTION_RETRY: Final = Point(
     has=("aiokafka.producer.sender:BACKOFF_OVERRIDE",),
     uses={"aiokafka.producer.sender:AddPartitionsToTxnHandler.handle_response": ("BACKOFF_OVERRIDE",)},
 )
+BOUNDED_FRAMES: Final = Point(
+    8,
+    "frames and connections of other people's brokers are bounded",
+    needed=False,
+    without="the lag of other people's Kafka is unknown",
+    has=(f"{CONNECTION}._read",),
+    uses={
+        "aiokafka.client:AIOKafkaClient.bootstrap": ("create_conn",),
+        "aiokafka.client:AIOKafkaClient._get_conn": ("create_conn", "_conns"),
+        "aiokafka.conn:create_conn": ("AIOKafkaConnection", "connect"),
+        f"{CONNECTION}.connect": ("_create_reader_task",),
+        f"{CONNECTION}._create_reader_task": ("_read", "_on_read_task_error"),
+        f"{CONNECTION}._read": ("_reader", "readexactly", "_handle_frame"),
+        f"{CONNECTION}._handle_frame": ("_requests",),
+        "aiokafka.client:AIOKafkaClient.send": ("_conns",),
+    },
+)
 POINTS: Final = (
     TOPICS_AT_ONCE,
     FETCH_SESSIONS,
@@ -140,6 +162,7 @@ POINTS: Final = (
     OPEN_ENDS,
     RECORDS,
     TRANSACTION_RETRY,
+    BOUNDED_FRAMES,
 )
 
 
@@ -155,18 +178,25 @@ def usable_points() -> frozenset[Point]:
     usable = set()
     for point in POINTS:
         lacks = _lacks(point)
-        about = f"aiokafka {aiokafka.__version__}, point {point.number} of docs/adr/0036 ({point.name}): {lacks}"
         if not lacks:
             usable.add(point)
         elif point.needed:
-            raise OtherShape(f"{about}: {point.without}: expected the version that is pinned")
+            raise _other_shape(point, lacks)
         else:
             log.warning(
                 "a private part of aiokafka differs from what Spillway expects: it is not used",
-                what=about,
+                what=_about(point, lacks),
                 so=point.without,
             )
     return frozenset(usable)
+
+
+def _about(point: Point, lacks: str) -> str:
+    return f"aiokafka {aiokafka.__version__}, point {point.number} of docs/adr/0036 ({point.name}): {lacks}"
+
+
+def _other_shape(point: Point, lacks: str) -> OtherShape:
+    return OtherShape(f"{_about(point, lacks)}: {point.without}: expected the version that is pinned")
 
 
 def _lacks(point: Point) -> str:
@@ -290,3 +320,70 @@ def retry_transactions_every(seconds: float) -> None:
     Marks take a broker 2 ms; aiokafka asks every 20 ms. Kafka's own clients have this as KAFKA-5477.
     """
     importlib.import_module("aiokafka.producer.sender").BACKOFF_OVERRIDE = seconds  # type: ignore[attr-defined]
+
+
+class FrameRefused(ConnectionError):
+    """Raised in the reader of a connection whose broker announced a frame outside the bound. The connection closes."""
+
+
+_frame_bytes_max: ContextVar[int | None] = ContextVar("frame_bytes_max", default=None)
+"""The bound of connections that are opened in this context. None is no bound, as for the log itself."""
+
+
+@contextmanager
+def frames_within(bytes_max: int) -> Iterator[None]:
+    """8. Bounds the answers of each broker to which aiokafka connects inside the block, also from tasks begun there.
+
+    A larger or negative size closes the connection before anything of the frame is read: requests on it fail with
+    KafkaConnectionError, whose cause is FrameRefused. Raises OtherShape where the installed aiokafka cannot be bounded.
+    aiokafka reads as many bytes as the broker says, up to 2 GiB; no upstream issue was found.
+    """
+    if lacks := _lacks(BOUNDED_FRAMES):
+        raise _other_shape(BOUNDED_FRAMES, lacks)
+    connection = _found(CONNECTION)
+    if not hasattr(connection._read, "__wrapped__"):
+        connection._read = staticmethod(_bounded(connection._read))
+    token = _frame_bytes_max.set(bytes_max)
+    try:
+        yield
+    finally:
+        _frame_bytes_max.reset(token)
+
+
+def _bounded(read: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+    """Returns aiokafka's reader of a connection with the bound of the context in which the connection was opened."""
+
+    @functools.wraps(read)
+    async def read_bounded(connection_ref: Any) -> None:
+        """Holds the connection by its weak reference alone while it waits, as aiokafka does."""
+        bytes_max = _frame_bytes_max.get()
+        connection = connection_ref()
+        if bytes_max is None or connection is None:
+            await read(connection_ref)
+            return
+        reader = connection._reader
+        del connection
+        while True:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            if not 0 <= size <= bytes_max:
+                raise FrameRefused(f"the broker announced a frame of {size} bytes: expected 0 to {bytes_max}")
+            frame = await reader.readexactly(size)
+            if (connection := connection_ref()) is None:
+                return
+            connection._handle_frame(frame)
+            del connection, frame
+
+    return read_bounded
+
+
+def close_connections(client: Any, connections_max: int) -> None:
+    """8. Closes the connections of a client above this number: those without a request first, of these the oldest.
+
+    aiokafka keeps a connection to each broker that it asked, for 9 minutes. No upstream issue was found.
+    """
+    connections = client._conns
+    above = sorted(connections, key=lambda one: bool(connections[one]._requests))[
+        : max(0, len(connections) - connections_max)
+    ]
+    for name in above:
+        connections.pop(name).close()

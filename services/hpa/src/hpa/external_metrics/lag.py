@@ -7,10 +7,11 @@ missing topic. And they ignore an error of a whole group's offsets, so that the 
 import asyncio
 import struct
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, RequestTimedOutError, for_code
@@ -23,8 +24,10 @@ from aiokafka.protocol.offset import OffsetRequest
 from hpa.external_metrics.connections import KafkaConnection
 from spillway.events_scaling import PartitionBacklog
 from spillway.kafka.access import LetNotIn
+from spillway.kafka.internals import FrameRefused, close_connections, frames_within
 from spillway.settings import OperatorError
 
+T = TypeVar("T")
 Place = tuple[str, int]
 """Topic and partition."""
 
@@ -54,6 +57,19 @@ class LagSettings:
     """The time for one whole question."""
     request_part: float = 0.4
     """The part of answer_seconds for one request, or for closing. So other brokers can be asked after a silent one."""
+    frame_bytes_max: int = 1_114_112
+    """The largest frame of a broker: a batch of Kafka's default message.max.bytes (1,048,588) and 64 KiB around it.
+
+    The slowest kind of answer is decoded in 0.7 s for each MiB, in which the event loop does nothing else.
+    """
+    brokers_max: int = 1_000
+    """The most brokers that an answer may name. The largest clusters have some hundreds."""
+    partitions_max: int = 15_000
+    """The most partitions in an answer, as in a record of a backlog."""
+    leaders_at_once: int = 16
+    """The most leaders that one question asks at the same time."""
+    connections_max: int = 200
+    """The most connections that are kept open: more than eight questions use at the same time."""
     oldest_partitions_max: int = 64
     """The most partitions of one question whose oldest record is read, those with most unread records first."""
     oldest_remembered_max: int = 100_000
@@ -81,9 +97,10 @@ class KafkaLag:
         client: Any = None
         answers = self._answers
         try:
-            async with asyncio.timeout(self._settings.answer_seconds):
-                client = await self._opened()
-                return await self._read(client, group, topic)
+            with frames_within(self._settings.frame_bytes_max):
+                async with asyncio.timeout(self._settings.answer_seconds):
+                    client = await self._opened()
+                    return await self._read(client, group, topic)
         except TimeoutError as error:
             if answers == self._answers:
                 await self._drop(client)
@@ -91,7 +108,8 @@ class KafkaLag:
         except LetNotIn as error:
             raise LagUnknown(error.args[0]) from error
         except (RequestTimedOutError, NodeNotReadyError, KafkaConnectionError) as error:
-            raise LagUnknown(f"{type(error).__name__}: {error}") from error
+            told = error.__cause__ if isinstance(error.__cause__, FrameRefused) else error
+            raise LagUnknown(f"{type(error).__name__}: {told}") from error
         except LagUnknown:
             raise
         except OperatorError as error:
@@ -122,8 +140,9 @@ class KafkaLag:
     async def _committed(self, client: Any, group: str) -> dict[Place, int]:
         found = await self._send(client, FindCoordinatorRequest(group, GROUP_COORDINATOR))
         _check(found.error_code, f"the coordinator of group {group}")
-        answer = await client.send(found.coordinator_id, OffsetFetchRequest(group, None))
+        answer = await self._ask(client, found.coordinator_id, OffsetFetchRequest(group, None))
         _check(answer.error_code, f"the offsets of group {group}")
+        self._check_partitions(f"the offsets of group {group}", (len(partitions) for _, partitions in answer.topics))
         committed: dict[Place, int] = {}
         for topic, partitions in answer.topics:
             for partition, offset, _, error_code in partitions:
@@ -136,9 +155,12 @@ class KafkaLag:
         if not topics:
             return {}
         metadata = await self._send(client, MetadataRequest(list(topics), allow_auto_topic_creation=False))
+        self._check_brokers(len(metadata.brokers))
+        told = metadata.to_object()["topics"]
+        self._check_partitions("the metadata", (len(found["partitions"]) for found in told))
         client.cluster.update_metadata(metadata)
         leaders: dict[Place, int] = {}
-        for found in metadata.to_object()["topics"]:
+        for found in told:
             topic = found["topic"]
             if found["error_code"] == UNKNOWN_TOPIC:
                 if asked_for:
@@ -152,23 +174,33 @@ class KafkaLag:
         return leaders
 
     async def _latest(self, client: Any, leaders: Mapping[Place, int]) -> dict[Place, int]:
-        by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-        for (topic, partition), leader in leaders.items():
-            by_leader[leader][topic].append((partition, END))
-        asked = [
-            client.send(leader, OffsetRequest(-1, UNCOMMITTED, list(topics.items())))
-            for leader, topics in by_leader.items()
-        ]
+        by_leader: dict[int, list[Place]] = defaultdict(list)
+        for place, leader in leaders.items():
+            by_leader[leader].append(place)
+        asked = [partial(self._ends, client, leader, places) for leader, places in by_leader.items()]
         latest: dict[Place, int] = {}
-        for answer in await asyncio.gather(*asked):
-            for topic, partitions in answer.topics:
-                for partition, error_code, _, offset in partitions:
-                    _check(error_code, f"the end of {topic}/{partition}")
-                    latest[topic, partition] = offset
+        for ends in await self._some_at_once(asked):
+            latest |= ends
         missing = [place for place in leaders if place not in latest]
         if missing:
             raise LagUnknown(f"no answer for {missing[0][0]}/{missing[0][1]}")
         return latest
+
+    async def _ends(self, client: Any, leader: int, places: Sequence[Place]) -> dict[Place, int]:
+        """Returns the ends that the leader says of these partitions. Others that it names are left out."""
+        topics: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for topic, partition in places:
+            topics[topic].append((partition, END))
+        answer = await self._ask(client, leader, OffsetRequest(-1, UNCOMMITTED, list(topics.items())))
+        self._check_partitions("the ends of partitions", (len(partitions) for _, partitions in answer.topics))
+        ends: dict[Place, int] = {}
+        wanted = frozenset(places)
+        for topic, partitions in answer.topics:
+            for partition, error_code, _, offset in partitions:
+                if (topic, partition) in wanted:
+                    _check(error_code, f"the end of {topic}/{partition}")
+                    ends[topic, partition] = offset
+        return ends
 
     async def _oldest_of(
         self,
@@ -183,8 +215,8 @@ class KafkaLag:
         oldest = {place: row[1] for place, row in known.items() if row is not None and row[0] == waiting[place]}
         new = sorted(waiting.keys() - oldest.keys(), key=lambda place: (waiting[place] - latest[place], place))
         new = new[: self._settings.oldest_partitions_max]
-        asked = (self._written_at(client, leaders[place], place, waiting[place]) for place in new)
-        times = await asyncio.gather(*asked)
+        asked = [partial(self._written_at, client, leaders[place], place, waiting[place]) for place in new]
+        times = await self._some_at_once(asked)
         oldest |= dict(zip(new, times, strict=True))
         if len(self._oldest) > self._settings.oldest_remembered_max:
             self._oldest.clear()
@@ -194,12 +226,19 @@ class KafkaLag:
         return oldest
 
     async def _written_at(self, client: Any, leader: int, place: Place, offset: int) -> int:
-        """Returns the time at which a record was written, in Unix milliseconds; 0 if it is deleted already.
+        """Returns the time at which a record was written, in Unix milliseconds.
 
-        A broker answers with a whole batch, even if that is larger than the limit in the request.
+        0 if the record is deleted already, or if its batch is larger than a frame may be: a broker answers with one
+        whole batch of any size. Such a frame closes the connection, so other times that are asked over it are 0 too.
         """
         topic, partition = place
-        answer = await client.send(leader, FetchRequest(0, 1, 1, UNCOMMITTED, [(topic, [(partition, offset, 1)])]))
+        try:
+            request = FetchRequest(0, 1, 1, UNCOMMITTED, [(topic, [(partition, offset, 1)])])
+            answer = await self._ask(client, leader, request)
+        except KafkaConnectionError as error:
+            if isinstance(error.__cause__, FrameRefused):
+                return 0
+            raise
         for _, partitions in answer.topics:
             for _, error_code, *_, batches in partitions:
                 return 0 if error_code else first_written_ms(batches or b"")
@@ -209,9 +248,12 @@ class KafkaLag:
         """Sends to one broker after another until one answers, first to the last that did. Raises NobodyAnswers."""
         last: Exception | None = None
         nodes: list[int | str] = [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
+        if len(nodes) > self._settings.brokers_max:
+            await self._drop(client)
+            self._check_brokers(len(nodes))
         for node in sorted(nodes, key=lambda one: one != self._answered):
             try:
-                answer = await client.send(node, request)
+                answer = await self._ask(client, node, request)
             except KafkaError as error:
                 last = error
             else:
@@ -219,6 +261,36 @@ class KafkaLag:
                 self._answers += 1
                 return answer
         raise NobodyAnswers(f"{type(last).__name__}: {last}")
+
+    async def _ask(self, client: Any, node: int | str, request: Any) -> Any:
+        """Sends to one broker, and closes the connections that are too many then."""
+        try:
+            return await client.send(node, request)
+        finally:
+            close_connections(client, self._settings.connections_max)
+
+    async def _some_at_once(self, asked: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+        """Returns all answers in order. The first error ends the others, which would go on after their question."""
+        turns = asyncio.Semaphore(self._settings.leaders_at_once)
+
+        async def ask(one: Callable[[], Awaitable[T]]) -> T:
+            async with turns:
+                return await one()
+
+        tasks = [asyncio.create_task(ask(one)) for one in asked]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _check_brokers(self, number: int) -> None:
+        if number > self._settings.brokers_max:
+            raise LagUnknown(f"the metadata names {number} brokers: expected at most {self._settings.brokers_max}")
+
+    def _check_partitions(self, what: str, numbers: Iterable[int]) -> None:
+        if (number := sum(numbers)) > self._settings.partitions_max:
+            raise LagUnknown(f"{what}: {number} partitions: expected at most {self._settings.partitions_max}")
 
     async def _opened(self) -> Any:
         async with self._opening:
