@@ -1,6 +1,7 @@
 """What becomes of the batches of a fetch: compressed ones are unpacked within a bound, and none ends its reader."""
 
 import gzip
+import random
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,16 +19,26 @@ from spillway.addresses import CLUSTERS, LOAD
 from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER, LetterReading, StoredRecord
 from spillway.kafka.batches import (
     BATCH_RECORDS_MAX,
-    FAILURES_AT_ONCE,
     RECORDS_AT_ONCE,
     UNPACKED_AT_ONCE_BYTES,
+    VAIN_AT_ONCE_BYTES,
     KafkaBatches,
 )
-from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, StatesTooMuch, unpacked
+from spillway.kafka.unpacking import (
+    UNPACKED_BYTES_MAX,
+    UNPACKED_RATIO_MAX,
+    UNPACKED_SMALL_BYTES,
+    CannotUnpack,
+    StatesTooMuch,
+    bound_for,
+    unpacked,
+)
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NOW_MS = 1_700_000_000_000
 PLACE = TopicPartition("load", 0)
+DENSE = random.Random(7).randbytes(UNPACKED_AT_ONCE_BYTES // 2)
+"""No codec makes it smaller."""
 HEADER_BYTES, CRC_AT, COUNTED_FROM = 61, 17, 21
 
 
@@ -90,7 +101,7 @@ def kinds(records: Sequence[Any]) -> list[str]:
 
 @CODECS
 def test_compressed_records_are_those_that_were_written(codec: int, pack: Callable[[bytes], bytes]) -> None:
-    values = [b"one", b"", b"three" * 40_000]
+    values = [b"one", b"", DENSE[:200_000]]
     plain, _ = read(batch(7, values))
     assert read(batch(7, values, codec, pack)) == (plain, 10)
     assert [record.value for record in plain] == values
@@ -106,7 +117,8 @@ def test_records_beyond_the_bound_are_one_unreadable_record(codec: int, pack: Ca
     records, end = read(before + bomb + behind)
     assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (3, None), (4, b"c")]
     assert (kinds(records), end) == (["", "", "size", ""], 5)
-    assert f"within {UNPACKED_BYTES_MAX} bytes".encode() in dict(records[2].headers)[UNREAD_HEADER]
+    bound = bound_for(len(bomb) - HEADER_BYTES)
+    assert f"within {bound} bytes".encode() in dict(records[2].headers)[UNREAD_HEADER]
     assert records[2].timestamp == NOW_MS + 1
 
 
@@ -162,13 +174,13 @@ def test_compressed_records_of_old_versions_are_refused_and_others_are_read(magi
 
 def test_once_enough_is_unpacked_the_rest_is_fetched_again() -> None:
     """Else thousands of batches, each within its bound, would be in memory together."""
-    sent = [batch(offset, [bytes(UNPACKED_AT_ONCE_BYTES // 2)], ZSTD, without_size) for offset in range(5)]
+    sent = [batch(offset, [DENSE], ZSTD, without_size) for offset in range(5)]
     assert read_all(sent) == [2, 2, 1]
 
 
-def bombs(codec: int, pack: Callable[[bytes], bytes]) -> list[bytes]:
+def bombs(value: bytes, codec: int, pack: Callable[[bytes], bytes]) -> list[bytes]:
     """Thirty batches that are refused, and a record behind them."""
-    bomb = bytearray(batch(0, [bytes(UNPACKED_BYTES_MAX)], codec, pack))
+    bomb = bytearray(batch(0, [value], codec, pack))
     sent = []
     for offset in range(30):
         struct.pack_into(">q", bomb, 0, offset)
@@ -185,16 +197,42 @@ def read_all(sent: Sequence[bytes]) -> list[int]:
     return given
 
 
-@pytest.mark.parametrize("name", sorted(PACKED_BY.keys() - {"lz4", "zstd in parts"}))
+@pytest.mark.parametrize("name", sorted(PACKED_BY.keys() - {"snappy alone", "snappy in Java's frame"}))
+def test_small_batches_that_become_large_end_no_fetch(name: str) -> None:
+    """Even where each is within the bound of all batches: memory would hold two of them, and the rest be dropped."""
+    assert read_all(bombs(bytes(UNPACKED_AT_ONCE_BYTES // 2), *PACKED_BY[name])) == [31]
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd", "zstd in parts"])
+def test_small_batches_beyond_the_largest_bound_end_no_fetch(name: str) -> None:
+    """Each leaves nothing in memory. Else all that is behind each one would be fetched again."""
+    assert read_all(bombs(bytes(UNPACKED_BYTES_MAX), *PACKED_BY[name])) == [31]
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_batches_that_state_too_large_a_size_end_no_fetch(name: str) -> None:
-    """Each costs no time, and leaves nothing in memory. Else all that is behind each one would be fetched again."""
-    assert read_all(bombs(*PACKED_BY[name])) == [31]
+    """However large they are: none costs any time."""
+    assert read_all(bombs(DENSE[:100_000] + bytes(UNPACKED_BYTES_MAX), *PACKED_BY[name])) == [31]
 
 
-def test_some_batches_that_do_not_state_their_size_end_a_fetch() -> None:
+def test_some_large_batches_that_do_not_state_their_size_end_a_fetch() -> None:
     """Each costs milliseconds, in which nothing else has its turn; one alone must not end a fetch."""
-    given = read_all(bombs(*PACKED_BY["zstd in parts"]))
-    assert given == [FAILURES_AT_ONCE] * (30 // FAILURES_AT_ONCE) + [30 % FAILURES_AT_ONCE + 1]
+    given = read_all(bombs(DENSE[:100_000] + bytes(UNPACKED_BYTES_MAX), *PACKED_BY["zstd in parts"]))
+    most = VAIN_AT_ONCE_BYTES // UNPACKED_BYTES_MAX
+    assert given == [most] * (30 // most) + [30 % most + 1]
+
+
+@pytest.mark.parametrize(
+    ("packed", "bound"),
+    [
+        (0, UNPACKED_SMALL_BYTES),
+        (UNPACKED_SMALL_BYTES // UNPACKED_RATIO_MAX, UNPACKED_SMALL_BYTES),
+        (1000, 1000 * UNPACKED_RATIO_MAX),
+        (UNPACKED_BYTES_MAX, UNPACKED_BYTES_MAX),
+    ],
+)
+def test_a_batch_may_become_some_times_as_large(packed: int, bound: int) -> None:
+    assert bound_for(packed) == bound
 
 
 SIZE_BYTES = (1 << 40).to_bytes(8, "little")

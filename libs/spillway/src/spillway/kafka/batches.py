@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER
 from spillway.kafka.internals import memory_records
-from spillway.kafka.unpacking import CannotUnpack, StatesTooMuch, unpacked
+from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, StatesTooMuch, bound_for, unpacked
 
 UNPACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
 """The decompressed bytes of one partition after which the rest of a fetch is dropped and fetched again.
@@ -19,12 +19,12 @@ UNPACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
 Otherwise two thousand batches of one record, each within its bound, would be in memory together. A fetch of
 uncompressed records brings as much of a partition. Only what is kept counts: a batch that is refused leaves nothing.
 """
-FAILURES_AT_ONCE: Final = 8
-"""The number of batches of one partition that could not be decompressed, after which the rest of a fetch is dropped.
+VAIN_AT_ONCE_BYTES: Final = 8 * UNPACKED_BYTES_MAX
+"""The bytes of one partition that may be decompressed in vain, after which the rest of a fetch is dropped.
 
-Each may take 7 ms, as it is decompressed up to UNPACKED_BYTES_MAX before the error. Nothing else has its turn
-meanwhile. If one of them ended the fetch, thousands of small ones would be fetched again for each. A batch that states
-its size is refused at once, and does not count.
+A batch beyond its bound is decompressed up to the bound before the error. For the largest bound this takes up to 7 ms,
+and nothing else has its turn meanwhile. If one such batch ended the fetch, thousands of small ones would be fetched
+again for each. A batch that states its size is refused at once, and does not count.
 """
 BATCH_RECORDS_MAX: Final = 50_000
 """The most records of one batch. The batch's header states the number, so a batch with more is not decompressed.
@@ -73,20 +73,20 @@ class UnreadRest:
 
 @dataclass(slots=True)
 class Taken:
-    """What the batches of one partition in one fetch have brought so far.
+    """Counts what the batches of one partition in one fetch have brought so far.
 
-    unpacked_bytes: of what is kept. failures: batches that were decompressed in vain.
+    unpacked_bytes: of what is kept. vain_bytes: the most that may have been decompressed for batches that were refused.
     """
 
     unpacked_bytes: int = 0
     records: int = 0
-    failures: int = 0
+    vain_bytes: int = 0
 
     def is_enough(self) -> bool:
         return (
             self.unpacked_bytes >= UNPACKED_AT_ONCE_BYTES
             or self.records >= RECORDS_AT_ONCE
-            or self.failures >= FAILURES_AT_ONCE
+            or self.vain_bytes >= VAIN_AT_ONCE_BYTES
         )
 
 
@@ -127,7 +127,7 @@ class KafkaBatch:
             # to a topic that they have created, and send none to a client that fetches as ours does.
             if self._raw[_OLD_ATTRIBUTES_AT] & _CODEC:
                 # aiokafka expects the version of the first batch in a whole fetch. So what is behind is fetched again.
-                self._taken.failures = FAILURES_AT_ONCE
+                self._taken.vain_bytes = VAIN_AT_ONCE_BYTES
                 raise CannotUnpack("compressed records of a version that was replaced in Kafka 0.11")
             return self._batch
         fields = list(_HEADER.unpack_from(self._raw))
@@ -143,12 +143,14 @@ class KafkaBatch:
         return memory_records(_HEADER.pack(*fields) + records).next_batch()
 
     def _unpacked(self, codec: int) -> bytes:
+        packed = bytes(self._raw[_HEADER.size :])
+        bound = bound_for(len(packed))
         try:
-            records = unpacked(codec, bytes(self._raw[_HEADER.size :]))
+            records = unpacked(codec, packed, bound)
         except StatesTooMuch:
             raise
         except CannotUnpack:
-            self._taken.failures += 1
+            self._taken.vain_bytes += bound
             raise
         self._taken.unpacked_bytes += len(records)
         return records
