@@ -1,6 +1,7 @@
 """What becomes of the batches of a fetch: compressed ones are unpacked within a bound, and none ends its reader."""
 
 import gzip
+import random
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,12 +17,28 @@ from aiokafka.record.util import calc_crc32c
 
 from spillway.addresses import CLUSTERS, LOAD
 from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER, LetterReading, StoredRecord
-from spillway.kafka.batches import UNPACKED_AT_ONCE_BYTES, KafkaBatches
-from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, unpacked
+from spillway.kafka.batches import (
+    BATCH_RECORDS_MAX,
+    RECORDS_AT_ONCE,
+    UNPACKED_AT_ONCE_BYTES,
+    VAIN_AT_ONCE_BYTES,
+    KafkaBatches,
+)
+from spillway.kafka.unpacking import (
+    UNPACKED_BYTES_MAX,
+    UNPACKED_RATIO_MAX,
+    UNPACKED_SMALL_BYTES,
+    CannotUnpack,
+    StatesTooMuch,
+    bound_for,
+    unpacked,
+)
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NOW_MS = 1_700_000_000_000
 PLACE = TopicPartition("load", 0)
+DENSE = random.Random(7).randbytes(UNPACKED_AT_ONCE_BYTES // 2)
+"""No codec makes it smaller."""
 HEADER_BYTES, CRC_AT, COUNTED_FROM = 61, 17, 21
 
 
@@ -52,7 +69,18 @@ def batch(offset: int, values: Sequence[bytes], codec: int = NONE, pack: Callabl
     builder = DefaultRecordBatchBuilder(2, NONE, False, -1, -1, -1, 1 << 30)
     for delta, value in enumerate(values):
         builder.append(delta, NOW_MS + delta, b"shop/web", value, [("fleet", b"f1"), ("empty", None)])
-    plain = bytes(builder.build())
+    return kept(bytes(builder.build()), offset, codec, pack)
+
+
+def batch_of_few_bytes(offset: int, count: int, codec: int, pack: Callable[[bytes], bytes]) -> bytes:
+    """As many records as that, of some ten bytes each."""
+    builder = DefaultRecordBatchBuilder(2, NONE, False, -1, -1, -1, 1 << 30)
+    for delta in range(count):
+        builder.append(delta, NOW_MS, None, b"", [])
+    return kept(bytes(builder.build()), offset, codec, pack)
+
+
+def kept(plain: bytes, offset: int, codec: int, pack: Callable[[bytes], bytes]) -> bytes:
     built = bytearray(plain[:HEADER_BYTES] + pack(plain[HEADER_BYTES:]))
     struct.pack_into(">qi", built, 0, offset, len(built) - 12)
     struct.pack_into(">h", built, COUNTED_FROM, codec)
@@ -73,7 +101,7 @@ def kinds(records: Sequence[Any]) -> list[str]:
 
 @CODECS
 def test_compressed_records_are_those_that_were_written(codec: int, pack: Callable[[bytes], bytes]) -> None:
-    values = [b"one", b"", b"three" * 40_000]
+    values = [b"one", b"", DENSE[:200_000]]
     plain, _ = read(batch(7, values))
     assert read(batch(7, values, codec, pack)) == (plain, 10)
     assert [record.value for record in plain] == values
@@ -86,12 +114,12 @@ def test_records_beyond_the_bound_are_one_unreadable_record(codec: int, pack: Ca
     before, behind = batch(0, [b"a", b"b"]), batch(4, [b"c"])
     bomb = batch(2, [bytes(UNPACKED_BYTES_MAX), b"x"], codec, pack)
     assert len(bomb) < UNPACKED_BYTES_MAX / 10
-    first, at = read(before + bomb + behind)
-    rest, end = read(behind, at)
-    assert [(record.offset, record.value) for record in first + rest] == [(0, b"a"), (1, b"b"), (3, None), (4, b"c")]
-    assert (kinds(first + rest), end) == (["", "", "size", ""], 5)
-    assert f"within {UNPACKED_BYTES_MAX} bytes".encode() in dict(first[-1].headers)[UNREAD_HEADER]
-    assert first[-1].timestamp == NOW_MS + 1
+    records, end = read(before + bomb + behind)
+    assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (3, None), (4, b"c")]
+    assert (kinds(records), end) == (["", "", "size", ""], 5)
+    bound = bound_for(len(bomb) - HEADER_BYTES)
+    assert f"within {bound} bytes".encode() in dict(records[2].headers)[UNREAD_HEADER]
+    assert records[2].timestamp == NOW_MS + 1
 
 
 @CODECS
@@ -146,12 +174,107 @@ def test_compressed_records_of_old_versions_are_refused_and_others_are_read(magi
 
 def test_once_enough_is_unpacked_the_rest_is_fetched_again() -> None:
     """Else thousands of batches, each within its bound, would be in memory together."""
-    sent = [batch(offset, [bytes(UNPACKED_AT_ONCE_BYTES // 2)], ZSTD, without_size) for offset in range(5)]
+    sent = [batch(offset, [DENSE], ZSTD, without_size) for offset in range(5)]
+    assert read_all(sent) == [2, 2, 1]
+
+
+def bombs(value: bytes, codec: int, pack: Callable[[bytes], bytes]) -> list[bytes]:
+    """Thirty batches that are refused, and a record behind them."""
+    bomb = bytearray(batch(0, [value], codec, pack))
+    sent = []
+    for offset in range(30):
+        struct.pack_into(">q", bomb, 0, offset)
+        sent.append(bytes(bomb))
+    return [*sent, batch(30, [b"a"])]
+
+
+def read_all(sent: Sequence[bytes]) -> list[int]:
+    """How many records each fetch gives, where each batch has one offset."""
     given, at = [], 0
     while at < len(sent):
         records, at = read(b"".join(sent[at:]), at)
         given.append(len(records))
-    assert given == [2, 2, 1]
+    return given
+
+
+@pytest.mark.parametrize("name", sorted(PACKED_BY.keys() - {"snappy alone", "snappy in Java's frame"}))
+def test_small_batches_that_become_large_end_no_fetch(name: str) -> None:
+    """Even where each is within the bound of all batches: memory would hold two of them, and the rest be dropped."""
+    assert read_all(bombs(bytes(UNPACKED_AT_ONCE_BYTES // 2), *PACKED_BY[name])) == [31]
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd", "zstd in parts"])
+def test_small_batches_beyond_the_largest_bound_end_no_fetch(name: str) -> None:
+    """Each leaves nothing in memory. Else all that is behind each one would be fetched again."""
+    assert read_all(bombs(bytes(UNPACKED_BYTES_MAX), *PACKED_BY[name])) == [31]
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_batches_that_state_too_large_a_size_end_no_fetch(name: str) -> None:
+    """However large they are: none costs any time."""
+    assert read_all(bombs(DENSE[:100_000] + bytes(UNPACKED_BYTES_MAX), *PACKED_BY[name])) == [31]
+
+
+def test_some_large_batches_that_do_not_state_their_size_end_a_fetch() -> None:
+    """Each costs milliseconds, in which nothing else has its turn; one alone must not end a fetch."""
+    given = read_all(bombs(DENSE[:100_000] + bytes(UNPACKED_BYTES_MAX), *PACKED_BY["zstd in parts"]))
+    most = VAIN_AT_ONCE_BYTES // UNPACKED_BYTES_MAX
+    assert given == [most] * (30 // most) + [30 % most + 1]
+
+
+@pytest.mark.parametrize(
+    ("packed", "bound"),
+    [
+        (0, UNPACKED_SMALL_BYTES),
+        (UNPACKED_SMALL_BYTES // UNPACKED_RATIO_MAX, UNPACKED_SMALL_BYTES),
+        (1000, 1000 * UNPACKED_RATIO_MAX),
+        (UNPACKED_BYTES_MAX, UNPACKED_BYTES_MAX),
+    ],
+)
+def test_a_batch_may_become_some_times_as_large(packed: int, bound: int) -> None:
+    assert bound_for(packed) == bound
+
+
+SIZE_BYTES = (1 << 40).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("codec", "packed"),
+    [
+        pytest.param(GZIP, gzip.compress(bytes(1001)), id="gzip"),
+        pytest.param(SNAPPY, raw_snappy(bytes(1001)), id="snappy"),
+        pytest.param(LZ4, b"\x04\x22\x4d\x18" + b"\x68\x40" + SIZE_BYTES, id="lz4"),
+        pytest.param(ZSTD, b"\x28\xb5\x2f\xfd" + b"\xc0\x58" + SIZE_BYTES, id="zstd with a window"),
+        pytest.param(ZSTD, b"\x28\xb5\x2f\xfd" + b"\xe3" + b"\0\0\0\1" + SIZE_BYTES, id="zstd with a dictionary"),
+        pytest.param(ZSTD, bytes(cramjam.zstd.compress(bytes(1001))), id="zstd of one segment"),
+    ],
+)
+def test_a_stated_size_beyond_the_bound_is_refused_before_anything_is_unpacked(codec: int, packed: bytes) -> None:
+    with pytest.raises(StatesTooMuch, match="no records within 1000 bytes: it states"):
+        unpacked(codec, packed, 1000)
+
+
+@pytest.mark.parametrize("name", [None, *PACKED_BY])
+def test_a_batch_of_more_records_than_the_bound_is_one_unreadable_record(name: str | None) -> None:
+    """However few bytes each has: no other partition has its turn until all of them are read."""
+    codec, pack = (NONE, bytes) if name is None else PACKED_BY[name]
+    too_many = batch_of_few_bytes(1, BATCH_RECORDS_MAX + 1, codec, pack)
+    records, end = read(batch(0, [b"a"]) + too_many + batch(BATCH_RECORDS_MAX + 2, [b"b"]))
+    assert (kinds(records), end) == (["", "size", ""], BATCH_RECORDS_MAX + 3)
+    assert records[1].offset == BATCH_RECORDS_MAX + 1
+    reason = f"{BATCH_RECORDS_MAX + 1} records: expected at most {BATCH_RECORDS_MAX}"
+    assert reason in dict(records[1].headers)[UNREAD_HEADER].decode()
+
+
+@pytest.mark.parametrize("name", [None, "zstd in parts"])
+def test_once_enough_records_were_read_the_rest_is_fetched_again(name: str | None) -> None:
+    """Else batches within the bound would keep the other partitions waiting together. So many in one batch are read."""
+    codec, pack = (NONE, bytes) if name is None else PACKED_BY[name]
+    half = RECORDS_AT_ONCE // 2
+    sent = [batch_of_few_bytes(number * half, half, codec, pack) for number in range(3)]
+    records, end = read(b"".join(sent))
+    assert (len(records), end) == (RECORDS_AT_ONCE, RECORDS_AT_ONCE)
+    assert len(read(batch_of_few_bytes(0, BATCH_RECORDS_MAX, codec, pack))[0]) == BATCH_RECORDS_MAX
 
 
 def stored(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes]) -> StoredRecord:

@@ -6,19 +6,41 @@ start.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER
 from spillway.kafka.internals import memory_records
-from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, unpacked
+from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, StatesTooMuch, bound_for, unpacked
 
 UNPACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
 """The decompressed bytes of one partition after which the rest of a fetch is dropped and fetched again.
 
 Otherwise two thousand batches of one record, each within its bound, would be in memory together. A fetch of
-uncompressed records brings as much of a partition.
+uncompressed records brings as much of a partition. Only what is kept counts: a batch that is refused leaves nothing.
+"""
+VAIN_AT_ONCE_BYTES: Final = 8 * UNPACKED_BYTES_MAX
+"""The bytes of one partition that may be decompressed in vain, after which the rest of a fetch is dropped.
+
+A batch beyond its bound is decompressed up to the bound before the error. For the largest bound this takes up to 7 ms,
+and nothing else has its turn meanwhile. If one such batch ended the fetch, thousands of small ones would be fetched
+again for each. A batch that states its size is refused at once, and does not count.
+"""
+BATCH_RECORDS_MAX: Final = 50_000
+"""The most records of one batch. The batch's header states the number, so a batch with more is not decompressed.
+
+A record costs a reader 12 microseconds even if it is empty, and no other partition has its turn until the batch is
+read. Our own producers write batches of 16 KiB without compression: a record has at least 75 bytes with the headers
+that a reader needs, so such a batch has about 200 of them. A publisher's batch without compression has at most
+28,000, in 2 MiB. A compressed batch within UNPACKED_BYTES_MAX reaches the bound only if its records have less than 167
+bytes each.
+"""
+RECORDS_AT_ONCE: Final = BATCH_RECORDS_MAX
+"""The number of records of one partition after which the rest of a fetch is dropped and fetched again.
+
+Compressed to one byte each, millions of records would fit into one fetch. Other partitions have their turn before the
+next fetch of this one is read.
 """
 
 _LENGTH: Final = struct.Struct(">8xi")
@@ -29,6 +51,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """The header of a batch of version 2, as Kafka's documentation has it: base offset, length, leader epoch, magic, CRC,
 attributes, last offset delta, first and last timestamp, producer id, producer epoch, base sequence, records."""
 _ATTRIBUTES: Final = 5
+_RECORDS: Final = 12
 _OLD_ATTRIBUTES_AT: Final = 17
 _CODEC: Final = 0b111
 
@@ -49,16 +72,39 @@ class UnreadRest:
     checksum: None = None
 
 
+@dataclass(slots=True)
+class Taken:
+    """Counts what the batches of one partition in one fetch have brought so far.
+
+    unpacked_bytes: of what is kept. vain_bytes: the most that may have been decompressed for batches that were refused.
+    """
+
+    unpacked_bytes: int = 0
+    records: int = 0
+    vain_bytes: int = 0
+
+    def is_enough(self) -> bool:
+        return (
+            self.unpacked_bytes >= UNPACKED_AT_ONCE_BYTES
+            or self.records >= RECORDS_AT_ONCE
+            or self.vain_bytes >= VAIN_AT_ONCE_BYTES
+        )
+
+
+class TooManyRecords(ValueError):
+    """The batch's header states more records than BATCH_RECORDS_MAX."""
+
+
 class KafkaBatch:
     """A batch like aiokafka's, which it uses for all but compressed records. raw: the bytes with the header.
 
-    count: called with the number of bytes that were decompressed.
+    taken: is updated with what this batch brings.
     """
 
-    def __init__(self, batch: Any, raw: memoryview, count: Callable[[int], None]) -> None:
+    def __init__(self, batch: Any, raw: memoryview, taken: Taken) -> None:
         self._batch = batch
         self._raw = raw
-        self._count = count
+        self._taken = taken
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
@@ -70,29 +116,45 @@ class KafkaBatch:
     def __iter__(self) -> Iterator[Any]:
         try:
             yield from self._plain()
-        except CannotUnpack as error:
-            self._count(UNPACKED_BYTES_MAX)  # So much may have been decompressed before the error.
+        except (CannotUnpack, TooManyRecords) as error:
             yield self._unread("size", f"{error}; nothing in its batch can be read")
         except UnicodeDecodeError as error:
             yield self._unread("headers", f"the name of a header: {error}; nothing behind it in its batch can be read")
 
     def _plain(self) -> Any:
-        """Returns aiokafka's batch with uncompressed records. Raises CannotUnpack."""
+        """Returns aiokafka's batch with uncompressed records. Raises CannotUnpack or TooManyRecords."""
         if self._raw[_MAGIC_AT] < _VERSION_2:
             # Such a batch is one record, or several that are compressed, perhaps twice. Brokers since 0.11 write none
             # to a topic that they have created, and send none to a client that fetches as ours does.
             if self._raw[_OLD_ATTRIBUTES_AT] & _CODEC:
+                # aiokafka expects the version of the first batch in a whole fetch. So what is behind is fetched again.
+                self._taken.vain_bytes = VAIN_AT_ONCE_BYTES
                 raise CannotUnpack("compressed records of a version that was replaced in Kafka 0.11")
             return self._batch
         fields = list(_HEADER.unpack_from(self._raw))
+        if fields[_RECORDS] > BATCH_RECORDS_MAX:
+            raise TooManyRecords(f"{fields[_RECORDS]} records: expected at most {BATCH_RECORDS_MAX}")
         codec = fields[_ATTRIBUTES] & _CODEC
+        records = self._unpacked(codec) if codec else b""
+        self._taken.records += fields[_RECORDS]
         if not codec:
             return self._batch
-        records = unpacked(codec, bytes(self._raw[_HEADER.size :]))
-        self._count(len(records))
         fields[1] = _HEADER.size - _LENGTH.size + len(records)
         fields[_ATTRIBUTES] &= ~_CODEC
         return memory_records(_HEADER.pack(*fields) + records).next_batch()
+
+    def _unpacked(self, codec: int) -> bytes:
+        packed = bytes(self._raw[_HEADER.size :])
+        bound = bound_for(len(packed))
+        try:
+            records = unpacked(codec, packed, bound)
+        except StatesTooMuch:
+            raise
+        except CannotUnpack:
+            self._taken.vain_bytes += bound
+            raise
+        self._taken.unpacked_bytes += len(records)
+        return records
 
     def _unread(self, kind: str, reason: str) -> UnreadRest:
         timestamp, timestamp_type = -1, 0
@@ -109,11 +171,11 @@ class KafkaBatches:
         self._data = memoryview(data)
         self._records = memory_records(data)
         self._at = 0
-        self._unpacked_bytes = 0
+        self._taken = Taken()
 
     def has_next(self) -> bool:
         """Returns whether aiokafka gets another batch. Batches that are dropped here are fetched again."""
-        return self._unpacked_bytes < UNPACKED_AT_ONCE_BYTES and bool(self._records.has_next())
+        return not self._taken.is_enough() and bool(self._records.has_next())
 
     def size_in_bytes(self) -> int:
         return int(self._records.size_in_bytes())
@@ -124,7 +186,4 @@ class KafkaBatches:
             return None
         begin = self._at
         self._at += _LENGTH.size + _LENGTH.unpack_from(self._data, begin)[0]
-        return KafkaBatch(batch, self._data[begin : self._at], self._count)
-
-    def _count(self, unpacked_bytes: int) -> None:
-        self._unpacked_bytes += unpacked_bytes
+        return KafkaBatch(batch, self._data[begin : self._at], self._taken)
