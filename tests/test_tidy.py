@@ -431,6 +431,7 @@ REPLACED = {
     "cli/tests/test_scaling_commands.py": {"scaled.scaling_address": NO_FUNCTION},
     "libs/spillway/tests/test_http_client.py": {"owner.<function>": LIBRARY_BEHIND},
     "libs/spillway/tests/test_kafka_internals.py": {
+        "AIOKafkaConnection._create_reader_task": LIBRARY_BEHIND,
         "__import__(owner.__module__, fromlist=['_']).<owner.__name__>": LIBRARY_BEHIND,
         "fetcher.PartitionRecords._unpack_records": LIBRARY_BEHIND,
         "owner.<name>": LIBRARY_BEHIND,

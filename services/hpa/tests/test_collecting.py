@@ -178,23 +178,23 @@ async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prom
         "s1-prometheus": (0, f"prometheus main: {refused}"),
         "queue": (0, f"kafka: {unnamed} for namespace 'default', which are none"),
     }
-    said = [text.split(": it is unknown until")[0] for text in unasked(connections, asks)]
+    said = [text.split(": it is unknown until")[0] for text in await unasked(connections, asks)]
     assert said == [refused, f"{unnamed} for namespace 'default', which are none"]
 
 
-def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
+async def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
     named = NamedConnections({"local": KafkaConnection(("127.0.0.1:1", "127.0.0.1:2"))}, {})
     policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3", "u"), query("http://127.0.0.1:4", "up"))
     nobody = "it is unknown until somebody reports it"
     ours = "not among the connections that the operator named for namespace 'default'"
-    assert unasked(named, policies) == (
+    assert await unasked(named, policies) == (
         f"bootstrapServers '127.0.0.1:3': {ours}, local (127.0.0.1:1,127.0.0.1:2): {nobody}",
         f"serverAddress 'http://127.0.0.1:4': {ours}, which are none: {nobody}",
     )
-    assert unasked(named, policy("web", queue("127.0.0.1:1"))) == ()
+    assert await unasked(named, policy("web", queue("127.0.0.1:1"))) == ()
 
 
-def test_metrics_that_only_others_can_say_are_named() -> None:
+async def test_metrics_that_only_others_can_say_are_named() -> None:
     each = {"type": "AverageValue", "averageValue": "1"}
     of_object = {
         "describedObject": {"kind": "Ingress", "name": "front"},
@@ -213,7 +213,7 @@ def test_metrics_that_only_others_can_say_are_named() -> None:
         spec = {"scaleTargetRef": reference, "maxReplicas": 5, "metrics": metrics}
         manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": spec}
         event = ScalePolicyDeclared("default", "web", Generation(1, 1), kind, "p", json.dumps(manifest).encode(), 0)
-        found[kind] = unasked(NamedConnections(), event)
+        found[kind] = await unasked(NamedConnections(), event)
     named = [f"metrics: {one}: {NOBODY_ASKS}" for one in ("pods metric busy", "object metric requests")]
     expected = (*named, f"metrics: external metric queue: {NOBODY_ASKS}")
     assert found == {"HorizontalPodAutoscaler": expected, "ScalePolicy": expected}

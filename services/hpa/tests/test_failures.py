@@ -218,6 +218,8 @@ async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
     made._state, made._has_begun, made.standby._turn = world.state, True, turn
     before = deepcopy((world.state.scaled[KEY], world.state.inputs[KEY], world.state.decided.get(KEY)))
     asked = [asyncio.create_task(made.declare_policy(_at_least(3, *names))) for names in (KEY, OTHER)]
+    for _ in range(20):  # Until both wait to be decided.
+        await asyncio.sleep(0)
     asked.append(asyncio.create_task(made.delete_policy(DeletePolicyRequest(*OTHER))))
     await asyncio.sleep(0)
     decided = made.step(turn)

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,8 @@ from hpa.core.requests.answers import PAGE_BYTES_MAX, PAGE_SIZE_MAX, TARGETS_MAX
 from hpa.core.rules import HpaRules
 from hpa.core.scaled import RefusedPolicy, ScaledWorkload
 from hpa.core.state import HpaState
-from hpa.service import Hpa, HpaClocks
+from hpa.external_metrics.connections import NamedConnections, PrometheusConnection
+from hpa.service import CollectingOptions, Hpa, HpaClocks
 from hpa.settings import HpaSettings
 from spillway.api import RequestError
 from spillway.api_scaling import (
@@ -166,6 +168,31 @@ def test_what_is_said_of_all_metrics_in_one_line_is_cut_and_the_rest_is_not_work
     (listed,) = page.policies
     assert TARGETS_MAX - 4 < len(listed.targets.encode()) <= TARGETS_MAX
     assert 0 < len(worked_out) < 12
+
+
+async def test_others_are_answered_between_two_queries_of_a_callers_declarations(calls_of: Any) -> None:
+    """However many requests of a caller come at one moment, others wait for one query of it at a time."""
+    bus, stopping = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), asyncio.Event()
+    address = "http://127.0.0.1:1"
+    connections = NamedConnections(prometheus={"main": PrometheusConnection(address, namespace_label="namespace")})
+    clocks = HpaClocks(int, asyncio.get_running_loop().time)
+    made = Hpa(bus, HpaSettings(), "hpa-1", clocks, CollectingOptions(connections))
+    running = asyncio.create_task(made.run(stopping))
+    while not made.is_active:
+        await asyncio.sleep(0.01)
+    source = {"serverAddress": address, "threshold": "1"}
+    triggers = [{"type": "prometheus", "metadata": {**source, "query": f"sum(a) - {index}"}} for index in range(10)]
+    request = DeclarePolicyRequest(json.dumps(scaled_object(triggers)), plan_only=True)
+    with calls_of(PrometheusConnection.query_of) as calls:
+        asking = [asyncio.create_task(made.declare_policy(request)) for _ in range(5)]
+        seen = [0]
+        while not all(one.done() for one in asking):
+            await asyncio.sleep(0)
+            seen.append(len(calls))
+    assert len(calls) == 50
+    assert max(later - earlier for earlier, later in pairwise(seen)) == 1
+    stopping.set()
+    await running
 
 
 async def test_others_are_answered_between_two_policies_of_a_page() -> None:

@@ -292,8 +292,9 @@ async def test_a_policy_that_is_declared_anew_waits_for_what_is_left_of_its_work
     made = Hpa(bus, HpaSettings(dues_in_group_max=200), "hpa-1", HpaClocks(lambda: at(10), lambda: 0.0))
     turn = WriterTurn(NoWriter())
     made._state, made._has_begun, made.standby._turn = state, True, turn
+    made.standby.requests.asked.clear()
     asking = asyncio.create_task(made.declare_policy(request))
-    await asyncio.sleep(0)
+    await asyncio.wait_for(made.standby.requests.asked.wait(), 20)
     decided = []
     for _ in range(3):
         made.standby.requests.asked.clear()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -26,7 +27,7 @@ from spillway.bus import Bus, Headers, Offsets
 from spillway.dead_letters import UnwritableEvent
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
-from spillway.model import Generation
+from spillway.model import NO_GENERATION, Generation
 from spillway.rpc.security import name_of_caller
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, Written
@@ -73,6 +74,8 @@ class Hpa:
         self._steady = clocks.steady
         self._asking = asking or CollectingOptions()
         self._collecting: MetricCollection | None = None
+        self._looking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By caller, the lock for looking at what a policy asks. An entry disappears when nobody holds or awaits it."""
         self._intake = ScalingIntake(self._new_state)
         self._follower = follower_into(self._intake, bus)
         self._state = self._intake.state
@@ -266,9 +269,14 @@ class Hpa:
     # ── spillway.v1.Scaling ─────────────────────────────────────────────────────────────────────────────────────
 
     async def declare_policy(self, request: scaling.DeclarePolicyRequest) -> scaling.PolicyReply:
-        nobody_asks = partial(unasked, self._asking.connections)
         if request.plan_only:
             await self.standby.readable()
+        warnings = await self._unasked(request)
+
+        def nobody_asks(_: ScalePolicyDeclared) -> tuple[str, ...]:
+            return warnings
+
+        if request.plan_only:
             planned = declaring.declare(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
             return replace(planned.reply, stale=not self.is_active)
 
@@ -279,6 +287,19 @@ class Hpa:
                 raise NotYet(partial(state.is_whole, left.key)) from None
 
         return await self._ask("declare_policy", decide)
+
+    async def _unasked(self, request: scaling.DeclarePolicyRequest) -> tuple[str, ...]:
+        """Returns the warnings about what the policy needs and hpa does not ask for.
+
+        The requests of one caller are looked at one after another, so that many of them delay its own alone.
+        """
+        async with self._looking.setdefault(name_of_caller(), asyncio.Lock()):
+            await asyncio.sleep(0)
+            try:
+                _, policy = declaring.read_request(self._state, request, NO_GENERATION, self._wall_ms())
+            except RequestError:  # Whoever decides the request says it.
+                return ()
+            return await unasked(self._asking.connections, policy)
 
     async def delete_policy(self, request: scaling.DeletePolicyRequest) -> scaling.PolicyReply:
         return await self._ask("delete_policy", lambda state, generation, now_ms: declaring.delete(state, request))

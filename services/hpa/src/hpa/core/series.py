@@ -130,17 +130,17 @@ def _check_parts(solid: Sequence[tuple[str, bool]]) -> None:
         raise QueryRefused(f"query: {parts} operators and parentheses: expected at most {QUERY_PARTS_MAX}")
 
 
-def _weight(text: str) -> int:
-    """Returns what a regular expression costs, in units of about 1 us. text: as it stands between its quotes.
+def _weight(quoted: str) -> int:
+    """Returns what a regular expression costs, in units of about 1 us. quoted: the part between its quotes.
 
     Raises QueryRefused for an escape of the text that could write a sign of the expression in another way.
     """
-    for escaped in _ESCAPE.finditer(text):
+    for escaped in _ESCAPE.finditer(quoted):
         if escaped["sign"] not in "\\\"'`nrt":
             raise QueryRefused(
                 f"query: {escaped[0]} in a regular expression: expected no escape but of a quote or a backslash"
             )
-    pattern = _ESCAPE.sub(lambda escaped: escaped["sign"], text)
+    pattern = _ESCAPE.sub(lambda escaped: escaped["sign"], quoted)
     weight = len(pattern) + sum(each * len(kind.findall(pattern)) for kind, each in _ATOM_WEIGHTS)
     weight *= _FLAGGED_TIMES if "(?" in pattern else 1
     counts = [

@@ -272,10 +272,14 @@ class MetricCollection:
                 pace.is_slow = loop.time() - since > bounds.slow_seconds
 
 
-def unasked(connections: NamedConnections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """Returns the metrics that a policy needs but hpa cannot read, as texts for a warning: others must report them."""
+async def unasked(connections: NamedConnections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
+    """Returns the metrics that a policy needs but hpa cannot read, as texts for a warning: others must report them.
+
+    Other tasks run between two of its questions, because reading a query takes some 2 ms.
+    """
     found = list(unreported(policy))
     for question in questions_of(policy, LEAST_MS):
+        await asyncio.sleep(0)
         try:
             if isinstance(question, LagQuestion):
                 connections.kafka_of(policy.namespace, question.servers)

@@ -47,6 +47,17 @@ class LeftBefore(Exception):
 NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it is scaled once it is"
 
 
+def read_request(
+    state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int
+) -> tuple[AttachedPolicy, ScalePolicyDeclared]:
+    """Returns the policy of the request, and the event that declares it. Raises RequestError."""
+    text = canonical(read_object(request.manifest, "manifest"))
+    as_followed = read_object(text.decode(), "manifest, as JSON")  # Reads the text as followers will.
+    policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)
+    key = (policy.target.namespace, policy.target.name)
+    return policy, ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
+
+
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> PolicyDecision:
@@ -54,10 +65,9 @@ def declare(
 
     Raises RequestError or LeftBefore. Does not change the state.
     """
-    text = canonical(read_object(request.manifest, "manifest"))
-    as_followed = read_object(text.decode(), "manifest, as JSON")  # Reads the text as followers will.
-    policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)
-    key = (policy.target.namespace, policy.target.name)
+    policy, event = read_request(state, request, generation, now_ms)
+    key = (event.namespace, event.name)
+    text = event.manifest
     known = state.policies.get(key)
     if known is not None and (known.declared.kind, known.declared.policy) != (policy.kind, policy.name):
         raise RequestError(
@@ -65,7 +75,6 @@ def declare(
             f"{'/'.join(key)}: {known.declared.kind} {known.declared.policy} scales it already:"
             " a workload has at most one scale policy; delete that one first",
         )
-    event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
     warnings = (*unasked(event), *_over(policy, now_ms), *_cut(policy, state.current(key)))
     if known is not None and known.declared.manifest == text:
         return PolicyDecision([], _warned(policy_reply(state, known), warnings))
