@@ -49,7 +49,8 @@ class OddKafka:
 
     more_brokers: brokers that are said besides, at the first node's address. They lead all partitions by turns.
     partitions, offsets, ends: of each topic, in metadata, a group's offsets and ends. batch: what a fetch brings.
-    end_error: the code with which ends are answered. slow_seconds: before an end is answered. asked_at_once: the most ends that were asked at the same time.
+    end_error: the code with which ends are answered. slow_seconds: before an end is answered.
+    asked_at_once: the most ends that were asked at the same time.
     """
 
     nodes: list[Node]
