@@ -433,7 +433,6 @@ REPLACED = {
     "libs/spillway/tests/test_kafka_internals.py": {
         "AIOKafkaConnection._create_reader_task": LIBRARY_BEHIND,
         "__import__(owner.__module__, fromlist=['_']).<owner.__name__>": LIBRARY_BEHIND,
-        "AIOKafkaConnection._create_reader_task": LIBRARY_BEHIND,
         "fetcher.PartitionRecords._unpack_records": LIBRARY_BEHIND,
         "owner.<name>": LIBRARY_BEHIND,
     },

@@ -17,8 +17,8 @@ UNPACKED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
 
 A compressed batch on our topics has at most max.message.bytes, which is RECORD_BYTES_MAX. A producer fills a batch up
 to batch.size of uncompressed bytes, or up to an estimate by the compression ratio so far. A batch.size of 1 MiB whose
-records compress to an eighth reaches this bound. With the default of 16 KiB no batch does (UNPACKED_RATIO_MAX). A reader
-holds at most twice this for each of its partitions (batches.py).
+records compress to an eighth reaches this bound. With the default of 16 KiB no batch does (UNPACKED_RATIO_MAX). A
+reader holds at most twice this for each of its partitions (batches.py).
 """
 UNPACKED_RATIO_MAX: Final = 200
 """The most decompressed bytes of a batch for each compressed byte, if there are more than UNPACKED_SMALL_BYTES.
