@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import NotLeaderForPartitionError
 
 from hpa.external_metrics.connections import KafkaConnection
@@ -123,6 +124,19 @@ async def test_frames_of_other_clients_keep_their_size() -> None:
         client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap[0])
         await client.bootstrap()
         await client.close()
+        await door.close()
+
+
+async def test_a_kafka_is_unknown_and_not_asked_where_its_frames_cannot_be_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with another version of aiokafka, whose connections do not read by the function that is replaced."""
+    monkeypatch.setattr(AIOKafkaConnection, "_create_reader_task", lambda _: None)
+    async with odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+        with pytest.raises(LagUnknown, match="point 8 of docs/adr/0036"):
+            await door.backlog("g", "t1")
+        assert kafka.nodes[0].opened == 0
         await door.close()
 
 

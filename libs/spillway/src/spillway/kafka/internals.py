@@ -341,7 +341,7 @@ def frames_within(bytes_max: int) -> Iterator[None]:
     if lacks := _lacks(BOUNDED_FRAMES):
         raise _other_shape(BOUNDED_FRAMES, lacks)
     connection = _found(CONNECTION)
-    if not hasattr(connection._read, "__wrapped__"):
+    if not getattr(connection._read, "is_bounded", False):
         connection._read = staticmethod(_bounded(connection._read))
     token = _frame_bytes_max.set(bytes_max)
     try:
@@ -373,6 +373,7 @@ def _bounded(read: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitabl
             connection._handle_frame(frame)
             del connection, frame
 
+    read_bounded.__dict__["is_bounded"] = True
     return read_bounded
 
 
