@@ -49,7 +49,7 @@ _GIVEN_UP = "FATAL"
 _RUNNING = "RUNNING"
 _ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
 _ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
-"""A program that has exited is about to be started again, so EXITED is not among these states."""
+"""The states in which supervisord does not start a program again. EXITED is not one: it starts that program again."""
 _ENDED = frozenset({"BACKOFF", "EXITED", _GIVEN_UP})
 _WAITS = "BACKOFF"
 _IN_THE_WAY = ".in-the-way"

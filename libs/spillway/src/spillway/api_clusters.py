@@ -14,7 +14,7 @@ LEFT_LEAVING: Final = "Leaving"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadLeft:
-    """A workload that is still in a cluster that must hand over all its replicas.
+    """A workload with replicas in a cluster that is draining or leaving.
 
     replicas: the replicas in this cluster. reason: a text for the user; empty if no reason to wait is known.
     state: Removing (its object is being removed and is still there), Held (by a brake, a confirmation, the budget or a

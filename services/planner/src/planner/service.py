@@ -83,7 +83,11 @@ class Planner:
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
         self._questions = AdoptionQuestions(bus)
         role = StandbyRole(
-            "planner", RETRY, metrics.PLANNER_ACTIVE, (self._questions.run, self._note_caught_up), (self._prove_words,)
+            "planner",
+            RETRY,
+            metrics.PLANNER_ACTIVE,
+            beside_life=(self._questions.run, self._note_caught_up),
+            beside_turn=(self._prove_words,),
         )
         self.standby = Standby(bus, role, instance, settings, self)
         self._adoptions = Adoptions(

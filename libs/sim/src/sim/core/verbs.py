@@ -203,7 +203,7 @@ class Verbs:
         return new if options.dry_run else self._store.put(kind.plural, new)
 
     def _update(self, kind: Kind, live: Object, wanted: Object, options: WriteOptions) -> Object:
-        """Updates an object with the fields of `wanted` that this path may change: its status, or all others."""
+        """Updates an object: the path of its status changes the status alone, its own path all other fields."""
         if options.status:
             new = {**live, "status": wanted.get("status") or {}}
             return self._finish_update(kind, live, new, None, options)
