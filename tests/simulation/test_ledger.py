@@ -36,14 +36,37 @@ def test_what_ran_with_other_code_does_not_count(tmp_path: Path) -> None:
     assert Ledger(tmp_path / "ledger", Code("other", "v1")).outcomes() == {}
 
 
-def test_a_change_of_any_source_is_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("content", "is_other"),
+    [
+        pytest.param("def f():\n    return 2\n", True, id="a statement"),
+        pytest.param('"""A text."""\n\n\ndef f():  # Why.\n    """Another."""\n    return 1\n', False, id="texts"),
+    ],
+)
+def test_a_change_of_any_statement_is_other_code(
+    content: str, is_other: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "services" / "a" / "src" / "a" / "one.py"
     source.parent.mkdir(parents=True)
-    source.write_text("1")
+    source.write_text("def f():\n    return 1\n")
     monkeypatch.setattr("spillway_simulation.ledger.ROOT", tmp_path)
     before = code_here()
-    source.write_text("2")
-    assert code_here().digest != before.digest
+    source.write_text(content)
+    assert (code_here().digest != before.digest) is is_other
+
+
+def test_a_seed_runs_no_module_that_its_digest_leaves_out() -> None:
+    """In a process of its own, since other tests import those modules."""
+    program = (
+        "import sys; from pathlib import Path; from spillway_simulation.ledger import is_run_by_seeds;"
+        "from spillway_simulation.run import run_seed; run_seed(13);"
+        "files = [Path(file) for one in list(sys.modules.values()) if (file := getattr(one, '__file__', None))];"
+        "print([str(file) for file in files if not is_run_by_seeds(file)])"
+    )
+    paths = os.pathsep.join(sys.path)
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_ranges_of_code_grow_and_those_of_other_code_stay(tmp_path: Path) -> None:

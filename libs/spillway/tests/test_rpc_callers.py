@@ -159,11 +159,11 @@ def test_after_how_many_seconds_the_next_call_is_let_in() -> None:
     clock = [0.0]
     gate = Gate(RpcSettings(requests_burst=1, requests_per_second=4.0), lambda: clock[0])
     caller = gate.identify("", ())
-    gate.admit(caller, "get", 1)
+    gate.admit(caller, "get")
     with pytest.raises(TooManyCalls, match=r"try again in 0\.25 s") as refused:
-        gate.admit(caller, "get", 1)
+        gate.admit(caller, "get")
     clock[0] += refused.value.seconds
-    gate.admit(caller, "get", 1)
+    gate.admit(caller, "get")
 
 
 def batch_of(items: int) -> api.PlanBatchRequest:
@@ -179,7 +179,7 @@ def asking_who(burst: int, rate: float, now: Callable[[], float]) -> Gate:
 def let_in(gate: Gate, items: int) -> float:
     """0, or after how many seconds it would be."""
     try:
-        gate.admit(Caller("shop"), "plan_batch", 1)
+        gate.admit(Caller("shop"), "plan_batch")
         gate.admit_items(Caller("shop"), batch_of(items))
     except TooManyCalls as refused:
         return refused.seconds
@@ -207,7 +207,7 @@ def test_each_value_and_backlog_of_a_report_is_a_call_of_the_rate() -> None:
     gate, caller = asking_who(10, 2.0, lambda: 0.0), Caller("shop")
     load = LoadObserved("shop", "web", "queue", "", "", "", "", 1, 0, 0, "", "")
     queue = BacklogObserved("shop", "web", "kafka", "g", "orders", (), 0, "", "")
-    gate.admit(caller, "report", 1)
+    gate.admit(caller, "report")
     gate.admit_items(caller, ReportRequest((load,)))  # Which is that call.
     gate.admit_items(caller, ReportRequest((load,) * 6, (queue,) * 4))
     with pytest.raises(TooManyCalls, match="2 at once, of more than 2 calls a second: try again in 1 s"):

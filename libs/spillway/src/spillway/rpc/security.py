@@ -98,6 +98,21 @@ class RpcSettings:
         "its further ones wait",
         "they share one processor: more of them at a time finish no sooner",
     )
+    messages_caller_max: int = constant(
+        8,
+        "number of messages of one caller that are received at the same time; its further ones wait",
+        "with the largest size of a request it bounds the memory that messages take which never come whole",
+    )
+    message_seconds: float = constant(
+        10.0,
+        "seconds within which a message must arrive once the server reads it",
+        "it is several times what the largest request takes on a slow network",
+    )
+    unsent_bytes_caller_max: int = constant(
+        64 * MEBIBYTE,
+        "bytes of answers to one caller that the client has not taken yet",
+        "it is many of the longest answers, and a client that reads its answers stays far below",
+    )
     watches_max: int = constant(
         200,
         "number of watches of all callers at the same time",
@@ -116,6 +131,21 @@ class RpcSettings:
         500,
         "number of connections of one address (IPv6: of one /64); connections_max if the server asks for no "
         "credentials",
+    )
+    connections_caller_max: Annotated[int, Meta(ge=1)] = setting(
+        300,
+        "number of connections of one caller; for a further one, that of the caller's connections without a running "
+        "call is closed whose last call is longest ago",
+    )
+    connection_idle_seconds: float = constant(
+        300.0,
+        "seconds without a call after which a known caller's connection is closed if a new one needs its place",
+        "clients that call connect again by themselves, and places are needed only when all are taken",
+    )
+    unread_seconds: float = constant(
+        30.0,
+        "seconds after which a connection is closed whose client takes nothing of what was sent to it",
+        "it is what a call may take, and a client that lives reads within far less",
     )
     strangers_max: int = constant(
         200,
@@ -219,6 +249,10 @@ class Gate:
         of_one = settings.concurrent_requests_caller_max, settings.watches_caller_max
         return *of_one, settings.computations_caller_max
 
+    def connections_of_a_caller(self) -> int:
+        """Returns the connections of one caller at one time. If all clients are the same caller: the total."""
+        return self._settings.connections_max if self.is_open else self._settings.connections_caller_max
+
     def connections_of_an_address(self) -> int:
         """Returns the connections of one address at one time. If all clients are the same caller: the total."""
         return self._settings.connections_max if self.is_open else self._settings.connections_address_max
@@ -243,14 +277,24 @@ class Gate:
         wanted = "authorization: Bearer <token>" + (", or a client certificate" if self._settings.client_ca else "")
         raise RequestError("UNAUTHENTICATED", f"the call has no valid credentials: expected {wanted}")
 
-    def admit(self, caller: Caller, verb: str, request_bytes: int) -> None:
-        """Raises PERMISSION_DENIED for a verb, INVALID_ARGUMENT for the size, RESOURCE_EXHAUSTED for the rate."""
+    def admit(self, caller: Caller, verb: str) -> None:
+        """Counts a call before its message is read. Raises PERMISSION_DENIED for a verb, RESOURCE_EXHAUSTED for the
+        rate.
+        """
         caller.require_verb(verb)
+        self._take(caller, 1, 0)
+
+    def admit_size(self, caller: Caller, request_bytes: int) -> None:
+        """Raises INVALID_ARGUMENT for a request beyond the caller's bound."""
         limits = self.callers.limits.get(caller.name)
         bytes_max = (limits.request_bytes_max if limits else 0) or self._settings.request_bytes_max
         if request_bytes > bytes_max:
             raise RequestError("INVALID_ARGUMENT", f"request: {request_bytes} bytes: expected at most {bytes_max}")
-        self._take(caller, 1, 0)
+
+    def request_bytes_most(self) -> int:
+        """Returns the size in bytes of the largest request that any caller may make."""
+        of_callers = (limits.request_bytes_max for limits in self.callers.limits.values())
+        return max((self._settings.request_bytes_max, *of_callers))
 
     def take_call(self, caller: Caller) -> None:
         """Counts a call without a verb in the caller's rate. Raises RESOURCE_EXHAUSTED."""
