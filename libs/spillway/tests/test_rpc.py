@@ -467,7 +467,7 @@ def test_every_list_of_every_request_is_counted(call: Call, field: Any) -> None:
 
 
 async def test_too_large_a_request_is_told_the_bound() -> None:
-    request = api.ApplyRequest(("x" * 10_000_000,))
+    request = api.ApplyRequest(("x" * 5_000_000,))
     async with serving(FakePlanner()) as (_, client):
         code, text = await refusal(client.apply(request))
     assert code == "INVALID_ARGUMENT"

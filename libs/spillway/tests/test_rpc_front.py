@@ -10,7 +10,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spillway import api, metrics
 from spillway.rpc import call_server, front
-from spillway.rpc.calls import PLANNER
+from spillway.rpc.calls import PLANNER, message_bytes
 from spillway.rpc.client import ClientTimeouts, PlannerClient
-from spillway.rpc.connections import ADDRESS, ALL, STRANGERS, ConnectionCounts, ConnectionVerdict, place_of
+from spillway.rpc.connections import ADDRESS, ALL, CALLER, STRANGERS, ConnectionCounts, ConnectionVerdict, place_of
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 
 SECONDS = 60.0
 """Until which every condition of these tests comes true, however busy the machine is."""
 TOKEN = "secret"
+ANOTHER_TOKEN = "another"
 PATH = b"/spillway.v1.Planner/ListClusters"
 REPLY = api.ListClustersReply((), False)
 PLACEMENT = api.PlacementReply("shop", "web", 3, 1, 1, 0, "", (), (), (), False, False, False)
@@ -44,6 +45,7 @@ class FakePlanner:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.held: asyncio.Event | None = None
+        self.placement = PLACEMENT
 
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
         self.asked.append(request)
@@ -55,7 +57,7 @@ class FakePlanner:
         if self.held is not None and not self.held.is_set():
             self.held.set()
             await asyncio.Event().wait()
-        return PLACEMENT
+        return self.placement
 
     def leader(self) -> str:
         return ""
@@ -92,7 +94,7 @@ class Door:
 # ── Frames ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
+DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 4, 6, 8, 9
 END_STREAM, END_HEADERS = 1, 4
 NO_WINDOW = b"\x00\x04" + bytes(4)
 """The setting by which a client takes no byte of any answer."""
@@ -173,10 +175,15 @@ def _certificates(folder: Path) -> ssl.SSLContext:
     return tls
 
 
-def _callers(folder: Path) -> str:
+def _callers(folder: Path, **limits: int) -> str:
+    """limits: of the caller with TOKEN."""
     file = folder / "callers.json"
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    entries = [{"name": "good", "token_sha256": digest, "verbs": ["*"]}, {"name": "alice", "verbs": ["*"]}]
+    digest, another = (hashlib.sha256(token.encode()).hexdigest() for token in (TOKEN, ANOTHER_TOKEN))
+    entries: list[dict[str, object]] = [
+        {"name": "good", "token_sha256": digest, "verbs": ["*"], **limits},
+        {"name": "another", "token_sha256": another, "verbs": ["*"]},
+        {"name": "alice", "verbs": ["*"]},
+    ]
     file.write_text(json.dumps({"callers": entries}))
     return str(file)
 
@@ -342,7 +349,7 @@ async def test_a_caller_is_asked_for_before_anything_of_a_message_is_read(tmp_pa
 
 
 async def test_the_message_of_a_known_caller_has_a_time_to_arrive(tmp_path: Path) -> None:
-    async with served("open", tmp_path, deadline_seconds_max=0.2) as door:
+    async with served("open", tmp_path, message_seconds=0.2) as door:
         reader, writer = await door.stranger()
         writer.write(greeting() + frame(HEADERS, END_HEADERS, 1, headers(PATH)))
         await answered(reader)
@@ -454,6 +461,120 @@ async def test_streams_of_one_connection_are_bounded(tmp_path: Path) -> None:
             settings = await reader.readexactly(int.from_bytes(head[:3], "big"))
         writer.close()
     assert b"\x00\x03\x00\x00\x00\x07" in [settings[place : place + 6] for place in range(0, len(settings), 6)]
+
+
+# ── What a caller may have ──────────────────────────────────────────────────────────────────────────────────────────
+
+AUTHORIZATION = (b"authorization", b"Bearer " + TOKEN.encode())
+SCALE = b"/spillway.v1.Planner/Scale"
+
+
+def granted(data: bytes, by_stream: dict[int, int]) -> None:
+    """Adds up the bytes that a server's WINDOW_UPDATE frames allow, by stream."""
+    at = 0
+    while at + 9 <= len(data):
+        size, kind = int.from_bytes(data[at : at + 3], "big"), data[at + 3]
+        stream = int.from_bytes(data[at + 5 : at + 9], "big")
+        if kind == WINDOW_UPDATE:
+            by_stream[stream] = by_stream.get(stream, 0) + int.from_bytes(data[at + 9 : at + 13], "big")
+        at += 9 + size
+
+
+async def test_of_one_callers_messages_few_are_received_at_a_time(tmp_path: Path) -> None:
+    """Each says that it has a megabyte, which never comes. The server asks for the bytes of two of them."""
+    bounds = {"messages_caller_max": 2, "message_seconds": SECONDS}
+    async with served("token", tmp_path, **bounds) as door, door.client(token=ANOTHER_TOKEN) as client:
+        reader, writer = await door.stranger()
+        begun = DATA, 0, b"\x00" + (2**20).to_bytes(4, "big")
+        writer.write(greeting())
+        for stream in range(1, 21, 2):
+            call = frame(HEADERS, END_HEADERS, stream, headers(SCALE, AUTHORIZATION))
+            writer.write(call + frame(begun[0], begun[1], stream, begun[2]))
+        by_stream: dict[int, int] = {}
+        async with asyncio.timeout(SECONDS):
+            data = b""
+            while sum(more >= 2**20 - 2**17 for stream, more in by_stream.items() if stream) < 2:
+                data += await reader.read(2**16)
+                by_stream.clear()
+                granted(data, by_stream)
+            await ask(client)  # Another caller's message is received all the same.
+            with suppress(TimeoutError):
+                data += await asyncio.wait_for(reader.read(2**16), 0.2)
+        by_stream.clear()
+        granted(data, by_stream)
+        assert sum(more >= 2**16 for stream, more in by_stream.items() if stream) == 2
+        writer.transport.abort()
+
+
+async def test_answers_that_nobody_takes_are_bounded_and_end_their_connection(tmp_path: Path) -> None:
+    before = refused(front.UNREAD)
+    one = len(message_bytes(PLACEMENT, PLANNER.calls["scale"].reply_message()))
+    bounds = {"unsent_bytes_caller_max": 2 * one + 1, "unread_seconds": 2.0}
+    async with served("token", tmp_path, **bounds) as door, door.client(token=ANOTHER_TOKEN) as client:
+        reader, writer = await door.stranger()
+        calls = [whole_call(SCALE, AUTHORIZATION, stream=stream) for stream in (1, 3, 5)]
+        writer.write(greeting(NO_WINDOW) + b"".join(calls))
+        await answered(reader, 5)
+        assert len(door.planner.asked) == 3
+        await ask(client)
+        await closed(reader)
+        await ask(client)
+        async with door.client() as same:
+            await same.scale(api.ScaleRequest("shop", "web", 1))
+    assert refused(front.UNREAD) == before + 1
+
+
+async def test_a_client_that_takes_nothing_off_its_connection_loses_it(tmp_path: Path) -> None:
+    """It has windows without end, but does not read: what is sent waits in our process."""
+    before = refused(front.UNREAD)
+    async with served("token", tmp_path, unread_seconds=0.5) as door, door.client(token=ANOTHER_TOKEN) as client:
+        door.planner.placement = replace(PLACEMENT, waiting_for="x" * 2**20)
+        host, port = door.endpoint.split(":")
+        idle = socket.create_connection((host, int(port)))
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wide = b"\x00\x04" + (2**31 - 1).to_bytes(4, "big")
+        opened = frame(WINDOW_UPDATE, 0, 0, (2**31 - 2**16).to_bytes(4, "big"))
+        calls = [whole_call(SCALE, AUTHORIZATION, stream=stream) for stream in range(1, 41, 2)]
+        idle.sendall(greeting(wide) + opened + b"".join(calls))
+        await until(lambda: refused(front.UNREAD) == before + 1)
+        await ask(client)
+        idle.close()
+
+
+async def test_one_caller_holds_its_part_of_all_connections(tmp_path: Path) -> None:
+    before = refused(CALLER)
+    async with served("token", tmp_path, connections_max=6, connections_caller_max=3) as door:
+        held = [await door.stranger() for _ in range(5)]
+        for _, writer in held:
+            writer.write(greeting() + whole_call(PATH, AUTHORIZATION))
+        for reader, _ in held[2:]:
+            await answered(reader)
+        for reader, _ in held[:2]:
+            await closed(reader)
+        async with door.client(token=ANOTHER_TOKEN) as client:
+            await ask(client)
+        for _, writer in held:
+            writer.transport.abort()
+    assert refused(CALLER) == before + 2
+
+
+async def test_a_caller_that_may_send_more_gets_a_server_that_accepts_it(tmp_path: Path) -> None:
+    """Until then gRPC itself refuses what is far too large."""
+    async with served("token", tmp_path, request_bytes_max=1024, callers_check_seconds=0.05) as door:
+        async with door.client() as client:
+            with pytest.raises(api.RequestError) as refusal:
+                await client.scale(api.ScaleRequest("shop", "x" * 1500, 1))
+            assert "expected at most 1024" in refusal.value.text
+            with pytest.raises(api.RequestError) as refusal:
+                await client.scale(api.ScaleRequest("shop", "x" * 5000, 1))
+            assert refusal.value.code == "RESOURCE_EXHAUSTED"
+        _callers(tmp_path, request_bytes_max=8192)
+        async with door.client(retry_seconds=SECONDS) as client:
+            async with asyncio.timeout(SECONDS):
+                while True:
+                    with suppress(api.RequestError):
+                        await client.scale(api.ScaleRequest("shop", "x" * 5000, 1))
+                        break
 
 
 # ── Health ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -661,13 +782,32 @@ async def test_a_server_that_ended_writes_to_no_memory_that_is_others(
 # ── Which ones there is room for ────────────────────────────────────────────────────────────────────────────────────
 
 
-def filled(*addresses: str, known: tuple[int, ...] = (), bounds: tuple[int, int, int] = (9, 9, 9)) -> ConnectionCounts:
-    """Connections 1, 2, … of these addresses."""
-    made = ConnectionCounts(*bounds)
+NOW = 1000.0
+IDLE_SECONDS = 300.0
+LONG_AGO = NOW - IDLE_SECONDS
+
+
+def filled(
+    *addresses: str,
+    known: tuple[int, ...] = (),
+    idle: tuple[int, ...] = (),
+    running: tuple[int, ...] = (),
+    bounds: tuple[int, int, int] = (9, 9, 9),
+) -> ConnectionCounts:
+    """Connections 1, 2, … of these addresses.
+
+    idle: known ones, without a call for IDLE_SECONDS. running: as long ago, with a call that has not ended.
+    """
+    made = ConnectionCounts(*bounds, idle_seconds=IDLE_SECONDS)
     for number, address in enumerate(addresses, 1):
         made.add(number, address)
+    for number in idle:
+        made.begin_call(number, "alice", LONG_AGO)
+        made.end_call(number, LONG_AGO)
+    for number in running:
+        made.begin_call(number, "alice", LONG_AGO)
     for number in known:
-        made.mark_known(number)
+        made.mark_known(number, LONG_AGO + 1)
     return made
 
 
@@ -690,19 +830,63 @@ ROOM = [
     pytest.param(
         filled("b", "a", "a", bounds=(9, 2, 9), known=(2, 3)), "a", ConnectionVerdict(ADDRESS), id="address of known"
     ),
+    pytest.param(
+        filled("a", "b", "c", bounds=(3, 9, 9), idle=(1, 2)), "d", ConnectionVerdict(ALL, 3), id="a stranger, not idle"
+    ),
+    pytest.param(
+        filled("a", "b", "c", bounds=(3, 9, 9), known=(3,), idle=(2, 1)),
+        "d",
+        ConnectionVerdict(ALL, 2),
+        id="the idle one whose last call is longest ago",
+    ),
+    pytest.param(
+        filled("a", "b", bounds=(2, 9, 9), known=(2,), running=(1,)), "c", ConnectionVerdict(ALL), id="a call runs"
+    ),
+    pytest.param(
+        filled("b", "a", "a", bounds=(9, 2, 9), idle=(1, 2, 3)),
+        "a",
+        ConnectionVerdict(ADDRESS, 2),
+        id="an idle one of the same address",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("connections", "address", "expected"), ROOM)
 def test_room_for_one_more(connections: ConnectionCounts, address: str, expected: ConnectionVerdict) -> None:
-    assert connections.verdict(address) == expected
+    assert connections.verdict(address, NOW) == expected
+
+
+def test_a_caller_with_too_many_connections_loses_its_own_one_that_rests_longest() -> None:
+    connections = ConnectionCounts(9, 9, 9, caller_most=2)
+    for number in range(1, 6):
+        connections.add(number, "a")
+    calls = [(1, "bob"), (2, "alice"), (3, "alice")]
+    assert [connections.begin_call(number, caller, NOW) for number, caller in calls] == [None, None, None]
+    connections.end_call(1, NOW)
+    connections.end_call(3, NOW)
+    connections.end_call(2, NOW)
+    assert connections.begin_call(4, "alice", NOW) == 3
+    connections.remove(3)
+    assert connections.begin_call(2, "alice", NOW) is None
+    assert connections.begin_call(5, "alice", NOW) == 5, "a call runs on each other connection of this caller"
+
+
+def test_a_connection_that_several_callers_share_counts_for_the_first() -> None:
+    connections = ConnectionCounts(9, 9, 9, caller_most=1)
+    for number in (1, 2):
+        connections.add(number, "a")
+    assert connections.begin_call(1, "alice", NOW) is None
+    assert connections.begin_call(1, "bob", NOW) is None
+    assert connections.begin_call(2, "bob", NOW) is None
 
 
 def test_what_is_gone_is_counted_nowhere() -> None:
-    connections = filled("a", "a", "b", known=(2,))
+    connections = filled("a", "a", "b", known=(2,), running=(3,))
     for number in (1, 2, 3, 3, 4):
         connections.remove(number)
-        connections.mark_known(number)
+        connections.mark_known(number, NOW)
+        connections.end_call(number, NOW)
+        assert connections.begin_call(number, "alice", NOW) is None
     assert (len(connections), connections.strangers, connections.oldest_stranger()) == (0, 0, None)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from spillway.rpc.connections import ConnectionCounts, ConnectionVerdict, place_of
+from spillway.rpc.connections import CALLER, ConnectionCounts, ConnectionVerdict, place_of
 
 TIME: Final = "time"
 DESCRIPTORS: Final = "descriptors"
@@ -71,10 +71,27 @@ class ConnectionAcceptor:
     def mark_known(self, number: int) -> bool:
         """Marks the connection of a caller who is known now. Returns whether it was a stranger's before."""
         was_stranger = self.connections.is_stranger(number)
+        self.connections.mark_known(number, time.monotonic())
         if was_stranger:
-            self.connections.mark_known(number)
             self._changed()
         return was_stranger
+
+    def begin_call(self, number: int, caller: str) -> bool:
+        """Marks the connection of a caller as known, and counts its call. Returns whether it was a stranger's before.
+
+        If the caller has too many connections then, one of them is closed: this one if calls run on all the others.
+        """
+        was_stranger = self.connections.is_stranger(number)
+        closed = self.connections.begin_call(number, caller, time.monotonic())
+        if was_stranger:
+            self._changed()
+        if closed is not None:
+            self.drop(closed, CALLER)
+        return was_stranger and closed != number
+
+    def end_call(self, number: int) -> None:
+        """Counts a call of `begin_call` as ended."""
+        self.connections.end_call(number, time.monotonic())
 
     def drop(self, number: int, reason: str) -> None:
         """Closes a connection at once."""
@@ -88,7 +105,7 @@ class ConnectionAcceptor:
         self._changed()
 
     async def _admit(self, accepted: socket.socket, place: str) -> None:
-        verdict = self.connections.verdict(place)
+        verdict = self.connections.verdict(place, time.monotonic())
         if verdict.reason and not self._made_room(verdict):
             accepted.close()
             return

@@ -1,13 +1,19 @@
-"""Decides which connections are accepted: limits for all, for one address, and for strangers, who are not known yet."""
+"""Decides which connections are accepted, and which are closed for others.
+
+There are limits for all, for one address, for one caller, and for strangers, who are not known yet.
+"""
 
 import ipaddress
+import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 ALL: Final = "connections"
 ADDRESS: Final = "address"
 STRANGERS: Final = "strangers"
+CALLER: Final = "caller"
 _IPV6_PREFIX: Final = 64
 """The prefix length that counts as one address: one subscriber has a /64 with as many single addresses as they want."""
 
@@ -16,27 +22,52 @@ _IPV6_PREFIX: Final = 64
 class ConnectionVerdict:
     """The decision about one more connection.
 
-    reason: the limit that is reached; "" for none. closed: the stranger's connection to close for it. None with a
-    reason refuses the new connection.
+    reason: the limit that is reached; "" for none. closed: the connection to close for it. None with a reason refuses
+    the new connection.
     """
 
     reason: str = ""
     closed: int | None = None
 
 
+@dataclass(slots=True)
+class _KnownConnection:
+    """A connection on which a known caller has called. caller: the first one; "" for none that is counted.
+
+    running: calls that have not ended. called_at: when the last call began or ended, in seconds.
+    """
+
+    caller: str
+    called_at: float
+    running: int = 0
+
+
 class ConnectionCounts:
     """Counts open connections. most: of all together. address_most: of one address. strangers_most: of strangers.
 
-    A known connection is never closed for a new one, but a stranger's is: the oldest one of the address with the most
-    strangers. So many strangers from one address lose only their own connections.
+    caller_most: of one caller. idle_seconds: a known connection without a call for that long can be closed for another.
+    A stranger's connection is closed for a new one: the oldest one of the address with the most strangers. So many
+    strangers from one address lose only their own connections. Without a stranger an idle known one is closed. A known
+    connection that is not idle is closed only for another one of its own caller.
     """
 
-    def __init__(self, most: int, address_most: int, strangers_most: int) -> None:
+    def __init__(
+        self,
+        most: int,
+        address_most: int,
+        strangers_most: int,
+        caller_most: float = math.inf,
+        idle_seconds: float = math.inf,
+    ) -> None:
         self._most, self._address_most, self._strangers_most = most, address_most, strangers_most
+        self._caller_most, self._idle_seconds = caller_most, idle_seconds
         self._addresses = dict[int, str]()
         self._strangers = dict[int, str]()
         self._of_address = Counter[str]()
         self._strangers_of_address = Counter[str]()
+        self._known = dict[int, _KnownConnection]()
+        """By number, in the order of their last calls."""
+        self._of_caller = Counter[str]()
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -45,12 +76,17 @@ class ConnectionCounts:
     def strangers(self) -> int:
         return len(self._strangers)
 
-    def verdict(self, address: str) -> ConnectionVerdict:
-        """Decides about one more connection of this address. Remove the stranger first, then add the connection."""
+    def verdict(self, address: str, now: float) -> ConnectionVerdict:
+        """Decides about one more connection of this address. Remove the closed one first, then add the connection.
+
+        now: in seconds, of the clock that all methods are given.
+        """
         if self._of_address[address] >= self._address_most:
-            return ConnectionVerdict(ADDRESS, self._oldest(address))
+            closed = self._oldest(address)
+            return ConnectionVerdict(ADDRESS, self._oldest_idle(now, address) if closed is None else closed)
         if len(self._addresses) >= self._most:
-            return ConnectionVerdict(ALL, self.oldest_stranger())
+            closed = self.oldest_stranger()
+            return ConnectionVerdict(ALL, self._oldest_idle(now) if closed is None else closed)
         if len(self._strangers) >= self._strangers_most:
             return ConnectionVerdict(STRANGERS, self.oldest_stranger())
         return ConnectionVerdict()
@@ -61,13 +97,47 @@ class ConnectionCounts:
             numbers[number] = address
             counted[address] += 1
 
-    def mark_known(self, number: int) -> None:
-        """Marks a connection as known. Has no effect on one that is known or gone."""
+    def mark_known(self, number: int, now: float, caller: str = "") -> None:
+        """Marks a connection as known, with the first caller that is given. Has no effect on one that is gone."""
+        if number not in self._addresses:
+            return
         _take(number, self._strangers, self._strangers_of_address)
+        known = self._known.pop(number, None) or _KnownConnection("", now)
+        if caller and not known.caller:
+            known.caller = caller
+            self._of_caller[caller] += 1
+        known.called_at = now
+        self._known[number] = known
+
+    def begin_call(self, number: int, caller: str, now: float) -> int | None:
+        """Counts a running call of a known caller. Returns the connection to close because its caller has too many.
+
+        It is that of the caller without a running call whose last call is longest ago. If all have one, it is the
+        connection of this call. None if the caller has no more than its limit.
+        """
+        if number not in self._addresses:
+            return None
+        self.mark_known(number, now, caller)
+        known = self._known[number]
+        known.running += 1
+        if self._of_caller[known.caller] <= self._caller_most:
+            return None
+        return next((other for other, one in self._resting() if one.caller == known.caller), number)
+
+    def end_call(self, number: int, now: float) -> None:
+        """Counts a call of `begin_call` as ended. Has no effect on a connection that is gone."""
+        known = self._known.pop(number, None)
+        if known is not None:
+            known.running -= 1
+            known.called_at = now
+            self._known[number] = known
 
     def remove(self, number: int) -> None:
         for numbers, counted in self._both():
             _take(number, numbers, counted)
+        known = self._known.pop(number, None)
+        if known is not None and known.caller:
+            _subtract_one(self._of_caller, known.caller)
 
     def is_stranger(self, number: int) -> bool:
         return number in self._strangers
@@ -79,6 +149,18 @@ class ConnectionCounts:
     def _oldest(self, address: str) -> int | None:
         return next((number for number, other in self._strangers.items() if other == address), None)
 
+    def _oldest_idle(self, now: float, address: str = "") -> int | None:
+        """Returns the known connection without a running call whose last call is longest ago, if it is idle."""
+        for number, known in self._resting():
+            if now - known.called_at < self._idle_seconds:
+                return None
+            if not address or self._addresses[number] == address:
+                return number
+        return None
+
+    def _resting(self) -> Iterator[tuple[int, _KnownConnection]]:
+        return ((number, known) for number, known in self._known.items() if not known.running)
+
     def _both(self) -> tuple[tuple[dict[int, str], Counter[str]], ...]:
         return (self._addresses, self._of_address), (self._strangers, self._strangers_of_address)
 
@@ -86,9 +168,14 @@ class ConnectionCounts:
 def _take(number: int, numbers: dict[int, str], counted: Counter[str]) -> None:
     address = numbers.pop(number, None)
     if address is not None:
-        counted[address] -= 1
-        if not counted[address]:
-            del counted[address]
+        _subtract_one(counted, address)
+
+
+def _subtract_one(counted: Counter[str], name: str) -> None:
+    """Subtracts one, and removes the name at 0."""
+    counted[name] -= 1
+    if not counted[name]:
+        del counted[name]
 
 
 def place_of(host: str) -> str:

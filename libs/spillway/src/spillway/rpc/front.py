@@ -9,6 +9,8 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ from spillway.settings import OperatorError
 
 BYTES: Final = "bytes"
 SERVER: Final = "server"
+UNREAD: Final = "unread"
 PART: Final = "rpc"
 DESCRIPTORS_EACH: Final = 3
 """File descriptors of one connection: the client's side and the inner side here, and one at the gRPC server."""
@@ -37,12 +40,16 @@ _FLUSH_LOOK_SECONDS: Final = 0.01
 
 
 class Front:
-    """Accepts the connections of a gRPC server. address_most: connections of one address. port: 0 until it is open."""
+    """Accepts the connections of a gRPC server. address_most, caller_most: connections of one address and one caller.
 
-    def __init__(self, settings: RpcSettings, address_most: int) -> None:
+    port: 0 until it is open.
+    """
+
+    def __init__(self, settings: RpcSettings, address_most: int, caller_most: int) -> None:
         self.port = 0
         self._settings = settings
         self._address_most = address_most
+        self._caller_most = caller_most
         self._numbers = itertools.count(1)
         self._outside: dict[int, _Outside] = {}
         self._refusals = RefusalLog(lambda reason: metrics.CONNECTIONS_REFUSED.labels(reason).inc(), part=PART)
@@ -54,7 +61,12 @@ class Front:
         """Opens the port. Raises OperatorError when it cannot listen. Nothing is accepted before `accept`."""
         settings = self._settings
         most = connections_most(settings.connections_max, DESCRIPTORS_EACH, part=PART)
-        bounded = ConnectionCounts(most, min(most, self._address_most), min(most, settings.strangers_max))
+        # With too few file descriptors an address and a caller have the same part of all connections as with enough.
+        of_one = (max(1, one * most // settings.connections_max) for one in (self._address_most, self._caller_most))
+        address_most, caller_most = (min(most, one) for one in of_one)
+        strangers_most = min(most, settings.strangers_max)
+        idle_seconds = settings.connection_idle_seconds
+        bounded = ConnectionCounts(most, address_most, strangers_most, caller_most, idle_seconds)
         self._accepting = ConnectionAcceptor(bounded, self._refusals, self._begin, self._abort, self._count)
         self._listening = _sockets(settings.host, settings.port)
         self.port = int(self._listening[0].getsockname()[1])
@@ -80,6 +92,23 @@ class Front:
         if self._accepting.mark_known(number):
             self._outside[number].end_deadline()
 
+    @contextmanager
+    def calling(self, peer: str, caller: str) -> Iterator[None]:
+        """Counts a call of a known caller on its connection while it runs. Removes the limits for strangers from it."""
+        number = _number_of(peer)
+        if self._accepting.begin_call(number, caller):
+            self._outside[number].end_deadline()
+        try:
+            yield
+        finally:
+            self._accepting.end_call(number)
+
+    def close_unread(self, peer: str) -> None:
+        """Closes the connection of a client that does not take what is sent to it."""
+        number = _number_of(peer)
+        if number in self._outside:
+            self.drop(number, UNREAD)
+
     def refuse(self) -> None:
         """Stops listening. Existing connections go on until the server ends them."""
         for listening in self._listening:
@@ -99,7 +128,8 @@ class Front:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _begin(self, number: int, accepted: socket.socket) -> None:
-        outside = self._outside[number] = _Outside(self, number, self._settings.stranger_bytes_max)
+        bounds = self._settings.stranger_bytes_max, self._settings.unread_seconds
+        outside = self._outside[number] = _Outside(self, number, *bounds)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: outside, accepted)
         except OSError:
@@ -192,11 +222,13 @@ class _FrontSide(asyncio.Protocol):
 class _Outside(_FrontSide):
     """The end at the client. It is connected with the server after the client's first bytes."""
 
-    def __init__(self, front: Front, number: int, bytes_max: int) -> None:
+    def __init__(self, front: Front, number: int, bytes_max: int, unread_seconds: float) -> None:
         super().__init__()
         self.number = number
         self._front = front
         self._bytes_left: int | None = bytes_max
+        self._unread_seconds = unread_seconds
+        self._unread: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._first = b""
         self._gone = False
@@ -235,10 +267,31 @@ class _Outside(_FrontSide):
         inside.transport.write(self._first)
         self._first = b""
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_later()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+
+    def _look_later(self) -> None:
+        size, loop = self.transport.get_write_buffer_size(), asyncio.get_running_loop()
+        self._unread = loop.call_later(self._unread_seconds, self._close_if_unread, size)
+
+    def _close_if_unread(self, size: int) -> None:
+        """Closes the connection if the client has taken nothing since this many bytes waited for it."""
+        if self.transport.get_write_buffer_size() >= size:
+            self._front.drop(self.number, UNREAD)
+        else:
+            self._look_later()
+
     def connection_lost(self, error: Exception | None) -> None:
         self._gone = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._unread):
+            if timer is not None:
+                timer.cancel()
         self._front.forget(self.number)
         super().connection_lost(error)
 

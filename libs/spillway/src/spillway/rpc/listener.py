@@ -7,6 +7,7 @@ before its caller is known: the handler gets it as a stream. Messages of health 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import grpc
@@ -26,8 +27,10 @@ from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError
 
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
-"""The largest request that gRPC accepts. Smaller ones that are still too large get our own answer; beyond it gRPC
-answers itself."""
+"""The largest request that gRPC ever accepts."""
+RECEIVE_FACTOR: Final = 2
+"""gRPC accepts this many times the largest request of any caller. What is still too large gets our own answer; beyond
+it gRPC answers itself."""
 METADATA_BYTES_MAX: Final = 16 * 1024
 """The bound on one call's headers. Beyond it gRPC refuses some calls itself, and beyond twice the bound all calls."""
 LOOK_SECONDS: Final = 0.25
@@ -36,7 +39,6 @@ REOPEN_SECONDS: Final = 10.0
 """How long the service tries to open another server before it gives up."""
 _RETRY_SECONDS: Final = 0.02
 _OPTIONS: Final = (
-    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
     ("grpc.so_reuseport", 0),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
     ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES_MAX),
@@ -58,7 +60,7 @@ class Listener:
         self._gate = gate
         self._settings = settings
         self._service = service
-        self._front = Front(settings, gate.connections_of_an_address())
+        self._front = Front(settings, gate.connections_of_an_address(), gate.connections_of_a_caller())
         self._health = HealthService(settings.health_watches_max, self._health_is_asked)
         self._handlers = {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self._handlers |= _handlers_of(self._health, health_pb2_grpc.add_HealthServicer_to_server)
@@ -67,6 +69,7 @@ class Listener:
         reflected = Reflection(names, self._identify_for_reflection, *bounds)
         self._handlers |= _handlers_of(reflected, reflection_pb2_grpc.add_ServerReflectionServicer_to_server)
         self._server: Any = None
+        self._receive_bytes = 0
         self._stopping: set[asyncio.Task[None]] = set()
         """Tasks of stopped or stopping servers that still answer earlier calls."""
 
@@ -85,15 +88,21 @@ class Listener:
         await self._front.accept()
 
     async def keep_open(self) -> None:
-        """Opens another server when one has ended, until cancelled. OperatorError when none can be opened."""
+        """Opens another server when one has ended, until cancelled. OperatorError when none can be opened.
+
+        It also opens another one when a caller may send larger requests than the present one accepts.
+        """
         while True:
             try:
-                while await self._server.wait_for_termination(LOOK_SECONDS):
+                while await self._server.wait_for_termination(LOOK_SECONDS) and self._accepts_all_sizes():
                     pass
                 why = "it was shut down"
             except Exception as error:  # The error that ended its loop.
                 why = f"{type(error).__name__}: {error}"
-            log.error("the gRPC library has ended its server: a new server is opened", why=why)
+            if self._accepts_all_sizes():
+                log.error("the gRPC library has ended its server: a new server is opened", why=why)
+            else:
+                log.warning("callers may send larger requests: a new server is opened that accepts them")
             self._stop()
             await self._open_again()
 
@@ -104,14 +113,17 @@ class Listener:
         await self._front.close()
 
     def identify(self, context: Any) -> Caller:
-        """Returns the caller of a call, by token or certificate. Its connection is known from then on.
-
-        Raises UNAUTHENTICATED.
-        """
+        """Returns the caller of a call, by token or certificate. Raises UNAUTHENTICATED."""
         authorization = dict(context.invocation_metadata() or ()).get("authorization", "")
-        caller = self._gate.identify(authorization, _certificate_names(context))
-        self._front.mark_known(context.peer())
-        return caller
+        return self._gate.identify(authorization, _certificate_names(context))
+
+    def calling(self, caller: Caller, context: Any) -> AbstractContextManager[None]:
+        """Counts a call on its connection while it runs. The connection is known from then on."""
+        return self._front.calling(context.peer(), caller.name)
+
+    def close_unread(self, context: Any) -> None:
+        """Closes the connection of a call whose client does not take the answer."""
+        self._front.close_unread(context.peer())
 
     def set_serving(self, serving: bool) -> None:
         """Sets the answer of grpc.health.v1 for the server and for its service."""
@@ -128,12 +140,13 @@ class Listener:
         Raises UNAUTHENTICATED for others.
         """
         try:
-            return self.identify(context)
+            caller = self.identify(context)
         except RequestError:
             if not self._settings.client_ca:
                 raise
+            caller = STRANGER
         self._front.mark_known(context.peer())
-        return STRANGER
+        return caller
 
     def _stop(self) -> None:
         """Shuts the server down, once for each server, because the library frees it then."""
@@ -153,8 +166,17 @@ class Listener:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
 
+    def _accepts_all_sizes(self) -> bool:
+        """Returns whether the server accepts the largest request of each caller."""
+        return self._receive_bytes >= min(RECEIVE_BYTES_MAX, self._gate.request_bytes_most())
+
     async def _open(self) -> None:
-        server = CallServer(self._handlers, (*_OPTIONS, ("grpc.max_concurrent_streams", self._settings.streams_max)))
+        self._receive_bytes = min(RECEIVE_BYTES_MAX, RECEIVE_FACTOR * self._gate.request_bytes_most())
+        bounds = (
+            ("grpc.max_concurrent_streams", self._settings.streams_max),
+            ("grpc.max_receive_message_length", self._receive_bytes),
+        )
+        server = CallServer(self._handlers, (*_OPTIONS, *bounds))
         path = self._front.server_path()
         target = f"unix:{path}".encode()
         try:

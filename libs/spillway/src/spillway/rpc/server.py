@@ -5,10 +5,11 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Never, Self, cast
+from typing import Any, Final, Never, Self, cast
 
 import grpc
 import structlog
+from grpc import aio
 
 from spillway import metrics, tracing
 from spillway.api import RequestError
@@ -26,6 +27,9 @@ from spillway.rpc.shares import CallerShare, Shares
 from spillway.rpc.trailers import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER
 from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
 from spillway.version import VERSION
+
+SENT_BYTES_PER_SECOND_MIN: Final = 64 * 1024
+"""The slowest rate at which a client must take an answer, beside unread_seconds. It is a slow mobile network's."""
 
 
 class RpcServer:
@@ -48,7 +52,8 @@ class RpcServer:
     ) -> None:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
-        self._shares = Shares(CallerShare(*self._gate.share_of_a_caller()))
+        of_one = settings.messages_caller_max, settings.unsent_bytes_caller_max
+        self._shares = Shares(CallerShare(*self._gate.share_of_a_caller(), *of_one))
         of_callers = settings.manifest_values_max, settings.manifests_waiting_max
         self._reading = ManifestReading(*of_callers, settings.pod_security, prepare)
         self._answers = answers
@@ -56,7 +61,7 @@ class RpcServer:
         self._settings = settings
         self._log = structlog.get_logger(part="rpc")
         self._running = 0
-        self._watches: dict[asyncio.Task[Any], Caller | None] = {}
+        self._watches: dict[asyncio.Task[Any], Caller] = {}
         self._closing = False
 
     async def __aenter__(self) -> Self:
@@ -126,33 +131,33 @@ class RpcServer:
         So the caller is known before any message is read, and the size before anything is parsed.
         """
 
-        async def answer(_: object, context: Any) -> bytes | None:
-            return await self._handle(call, context)
+        async def answer(_: object, context: Any) -> None:
+            await self._handle(call, context)
 
-        make = grpc.stream_stream_rpc_method_handler if call.streams else grpc.stream_unary_rpc_method_handler
-        return call.path.rpartition("/")[2], make(answer)
+        return call.path.rpartition("/")[2], grpc.stream_stream_rpc_method_handler(answer)
 
-    async def _handle(self, call: Call, context: Any) -> bytes | None:
+    async def _handle(self, call: Call, context: Any) -> None:
         with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context)) as span:
-            code, text, answer, beside = await self._outcome(call, context)
+            code, text, beside = await self._outcome(call, context)
             tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
         trailer = (*self._about_us(code), *beside)
         if code != "OK":
             await context.abort(grpc.StatusCode[code], bounded(text), trailer)
         context.set_trailing_metadata(trailer)
-        return answer
 
-    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
-        """Returns code, text, answer, and the trailers of a refusal. A bug gives INTERNAL, and the server goes on."""
+    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, Trailer]:
+        """Answers a call. Returns code, text, and the trailers of a refusal.
+
+        A bug gives INTERNAL, and the server goes on.
+        """
         started = time.perf_counter()
-        code, text, answer = "CANCELLED", "", None
+        code, text = "CANCELLED", ""
         beside: Trailer = ()
         try:
-            with self._slot(call):
-                caller = self._identified(call, context)
-                with self._shares.taken(caller, call.verb, call.streams):
-                    request = await self._admit(call, caller, context)
-                    answer = await (self._stream if call.streams else self._answer)(call, request, context)
+            caller = self._identified(context)
+            taken = self._shares.taken(caller, call.verb, call.streams)
+            with self._listener.calling(caller, context), taken:
+                await self._serve(call, caller, context)
             code = "OK"
         except RequestError as error:
             code, text = error.code, bounded(error.text)
@@ -169,7 +174,22 @@ class RpcServer:
         finally:
             metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
-        return code, text, answer, beside
+        return code, text, beside
+
+    async def _serve(self, call: Call, caller: Caller, context: Any) -> None:
+        """Reads the request of a call and sends the answer or the stream.
+
+        A call has a place among those of all callers only while it is answered. While its message arrives, and while
+        its client takes the answer, it has one of its caller's places alone: otherwise few slow callers would hold all.
+        """
+        data = await self._receive(call, caller, context)
+        with self._slot(call, caller):
+            request = await self._admit(call, caller, data, context)
+            if call.streams:
+                await self._stream(call, request, context)
+                return
+            answer = await self._answer(call, request, context)
+        await self._send(call, caller, answer, context)
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
         """Yields the trailers about this instance (leader, version, fleet). An unknown caller gets none."""
@@ -182,7 +202,7 @@ class RpcServer:
             yield FLEET_KEY, self._fleet
 
     @contextmanager
-    def _slot(self, call: Call) -> Iterator[None]:
+    def _slot(self, call: Call, caller: Caller) -> Iterator[None]:
         """Counts the running calls and watches. Raises RESOURCE_EXHAUSTED beyond their bound."""
         running, most = self._running, self._settings.concurrent_requests_max
         if call.streams:
@@ -195,7 +215,7 @@ class RpcServer:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._running += not call.streams
         if call.streams:
-            self._watches[task] = None
+            self._watches[task] = caller
         metrics.REQUESTS_RUNNING.inc()
         try:
             yield
@@ -204,23 +224,31 @@ class RpcServer:
             self._running -= not call.streams
             self._watches.pop(task, None)
 
-    def _identified(self, call: Call, context: Any) -> Caller:
+    def _identified(self, context: Any) -> Caller:
         try:
             caller = self._listener.identify(context)
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
         CALLER.set(caller)
-        if call.streams:
-            self._watches[cast("asyncio.Task[Any]", asyncio.current_task())] = caller
         return caller
 
-    async def _admit(self, call: Call, caller: Caller, context: Any) -> Any:
-        """Reads and returns the request. Raises RequestError if this caller may not make it."""
+    async def _receive(self, call: Call, caller: Caller, context: Any) -> bytes:
+        """Counts the call, and returns its message. Raises RequestError if this caller may not make it."""
+        settings = self._settings
         try:
-            caller.require_verb(call.verb)
-            data = await message_of(call, context, self._settings.deadline_seconds_max)
-            self._gate.admit(caller, call.verb, len(data))
+            self._gate.admit(caller, call.verb)
+            place = self._shares.receiving(caller)
+            data = await message_of(call, context, place, settings.deadline_seconds_max, settings.message_seconds)
+            self._gate.admit_size(caller, len(data))
+        except RequestError as error:
+            metrics.REQUESTS_DENIED.labels(error.code).inc()
+            raise
+        return data
+
+    async def _admit(self, call: Call, caller: Caller, data: bytes, context: Any) -> Any:
+        """Returns the request in a message. Raises RequestError if this caller may not make it."""
+        try:
             refuse_other(self._service.who, self._fleet, fleet_in(dict(context.invocation_metadata() or ())))
             request = request_of(call, data, self._settings.request_entries_max)
             self._gate.admit_items(caller, request)
@@ -244,6 +272,24 @@ class RpcServer:
             raise RequestError(
                 "DEADLINE_EXCEEDED", f"{call.verb}: the call was not answered within {seconds:.1f} s"
             ) from None
+
+    async def _send(self, call: Call, caller: Caller, answer: bytes, context: Any) -> None:
+        """Sends an answer. Closes the connection of a client that does not take it, and ends the call as cancelled.
+
+        gRPC keeps an answer until the client takes it, and has no way to cancel one call at the server.
+        """
+        seconds = self._settings.unread_seconds + len(answer) / SENT_BYTES_PER_SECOND_MIN
+        with self._shares.sending(caller, call.verb, len(answer)):
+            try:
+                async with asyncio.timeout(seconds) as bound:
+                    await context.write(answer)
+            except TimeoutError:
+                if not bound.expired():
+                    raise
+                self._listener.close_unread(context)
+                raise asyncio.CancelledError from None  # Nothing more can be sent on this call.
+            except aio.InternalError as error:  # The connection is gone, and gRPC has not cancelled the call yet.
+                raise asyncio.CancelledError from error
 
     async def _stream(self, call: Call, request: Any, context: Any) -> None:
         replies = getattr(self._answers, call.verb)(request)

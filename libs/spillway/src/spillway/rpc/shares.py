@@ -1,4 +1,7 @@
-"""Limits each caller to a share of a server at one time: calls, watches, computations. So others have room, too."""
+"""Limits each caller to a share of a server at one time: calls, watches, messages, computations, unsent answers.
+
+So others have room, too.
+"""
 
 import asyncio
 from collections import Counter
@@ -33,12 +36,15 @@ caller, too.
 class CallerShare(NamedTuple):
     """The limits of one caller at one time.
 
-    Calls and watches beyond them are refused. Computations beyond them wait for one of the same caller to end.
+    Calls, watches and unsent answers beyond them are refused. Messages and computations beyond them wait for one of the
+    same caller to end. messages: that are received. unsent_bytes: of answers that clients have not taken yet.
     """
 
     calls: int
     watches: int
     computations: int
+    messages: int
+    unsent_bytes: int
 
 
 class Shares:
@@ -46,8 +52,10 @@ class Shares:
         """share: the share of each caller."""
         self._share = share
         self._running = Counter[tuple[str, bool]]()
-        self._computing: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """By caller, the lock for computed answers. An entry disappears when nothing holds it or waits for it."""
+        self._computing = _Places(share.computations)
+        self._receiving = _Places(share.messages)
+        self._unsent = Counter[str]()
+        """By caller, the bytes of answers that clients have not taken yet."""
 
     @contextmanager
     def taken(self, caller: Caller, verb: str, streams: bool) -> Iterator[None]:
@@ -75,9 +83,47 @@ class Shares:
         if verb not in COMPUTED:
             yield
             return
-        room = self._computing.get(caller.name)
-        if room is None:
-            room = self._computing[caller.name] = asyncio.Semaphore(self._share.computations)
-        async with room:
+        async with self._computing.of(caller):
             await asyncio.sleep(0)
             yield
+
+    def receiving(self, caller: Caller) -> asyncio.Semaphore:
+        """Returns what a call must hold while its message arrives. Calls wait first come, first served."""
+        return self._receiving.of(caller)
+
+    @contextmanager
+    def sending(self, caller: Caller, verb: str, size: int) -> Iterator[None]:
+        """Counts an answer of `size` bytes until it is sent. Raises RESOURCE_EXHAUSTED beyond the caller's share.
+
+        An answer larger than the whole share is sent if it is the only one.
+        """
+        unsent, most = self._unsent[caller.name], self._share.unsent_bytes
+        if unsent and unsent + size > most:
+            metrics.REQUESTS_DENIED.labels("share").inc()
+            text = (
+                f"{verb}: clients of caller {caller.name!r} have not taken {unsent} bytes of answers: "
+                f"expected at most {most} with this one of {size}"
+            )
+            raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)
+        self._unsent[caller.name] += size
+        try:
+            yield
+        finally:
+            self._unsent[caller.name] -= size
+            if not self._unsent[caller.name]:
+                del self._unsent[caller.name]
+
+
+class _Places:
+    """For each caller, a lock with this many places."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._locks: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """An entry disappears when nothing holds it or waits for it."""
+
+    def of(self, caller: Caller) -> asyncio.Semaphore:
+        lock = self._locks.get(caller.name)
+        if lock is None:
+            lock = self._locks[caller.name] = asyncio.Semaphore(self._most)
+        return lock
