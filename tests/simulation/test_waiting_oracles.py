@@ -48,6 +48,8 @@ class Judges(NamedTuple):
     take_backs: TakeBacks
     needs: NeedOracle
     said: list[str]
+    cpu: dict[tuple[str, str], int]
+    """By workload, what a replica asks for."""
 
     async def look(self) -> None:
         """Once its scheduler has done what it can, in virtual time."""
@@ -68,12 +70,19 @@ async def judges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Judges]:
         plant(member, Found(NAME, 1000, ((MEMBER, 2),), FLEET_ID))
         clusters, brakes = {MEMBER: member}, BrakeOracle(said.append)
         sights = Sights(clusters)
+        cpu = {KEY: 1000}
         needs = NeedOracle(
-            clusters, sights, brakes, said.append, lambda _key, _since: 1000, lambda _cluster: {KEY: 2}, lambda _key: 1
+            clusters,
+            sights,
+            brakes,
+            said.append,
+            lambda key, _since: cpu[key],
+            lambda _cluster: {KEY: 2},
+            lambda _key: 1,
         )
         decided_at = asyncio.get_running_loop().time
         judge = TakeBacks(clusters, sights, said.append, lambda _cluster, _found: False, decided_at)
-        judges = Judges(member, sights, brakes, judge, needs, said)
+        judges = Judges(member, sights, brakes, judge, needs, said, cpu)
         await judges.look()
         assert sights.bound_since(MEMBER, KEY, asyncio.get_running_loop().time()) == 2
         yield judges
@@ -222,6 +231,21 @@ async def test_a_recalled_node_that_somebody_cordons_serves_nobody(judges: Judge
     judges.needs.on_event(recall(2, "own-1-n1"))
     said = ["4, 0 were needed, and 2 pods waited"]
     assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if cordoned else said)
+
+
+@pytest.mark.parametrize(("cpu", "is_well"), [(1500, True), (1000, False)])
+async def test_what_comes_back_takes_fewer_replicas_that_have_grown(judges: Judges, cpu: int, is_well: bool) -> None:
+    """The first node was recalled for two of them, and takes one that asks for more than half of it."""
+    judges.member.taint(NODE, Taint(LENDING, "lent"))
+    loan = {"metadata": {"annotations": {LOAN: str(Generation(1, 1))}}}
+    by_hand(judges.member, "PATCH", f"/api/v1/nodes/{NODE}", loan)
+    scale_by_hand(judges.member, NAME, 4)
+    await judges.look()
+    judges.needs.on_event(recall(2))
+    judges.cpu[KEY] = cpu
+    judges.needs.on_event(recall(1, "own-1-n1"))
+    said = ["3, 0 were needed, and 2 pods waited"]
+    assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if is_well else said)
 
 
 async def test_nothing_is_lent_or_recalled_for_a_need_in_a_freeze(judges: Judges) -> None:

@@ -1,8 +1,9 @@
 """What is said to be needed of lent nodes, and what is recalled and lent beside it (P6, P8).
 
 Replicas wait for what is lent, so no more of them than it would take. For a workload no more is recalled than the
-larger of what was said to be needed and of its pods that wait, with what is on its way back already. Nothing is lent
-that somebody who waits for long could use, and a freeze stops lending and recalls.
+larger of what was said to be needed and of its pods that wait, with what is on its way back already. A replica that
+has grown since needs more of what is on its way back. Nothing is lent that somebody who waits for long could use, and
+a freeze stops lending and recalls.
 """
 
 import asyncio
@@ -139,17 +140,21 @@ class NeedOracle:
     def _judge(self, owner: str, name: str, going: list[tuple[float, NodeRecalled]]) -> None:
         """name: a workload, as in NodeRecalled.wanted_by. going: all open recalls of that cluster, with this one."""
         for_it = [
-            (at, count)
+            (at, one.node, count)
             for at, one in going
             for whose, count in zip(one.wanted_by, one.wanted_replicas, strict=False)
             if whose == name
         ]
-        since = min(at for at, _ in for_it) - HEARD_SECONDS
+        since = min(at for at, _, _ in for_it) - HEARD_SECONDS
         kind = name.split("/")[1:]
         key = (kind[-2], kind[-1] if len(kind) == 2 else kind[-1].rpartition("-")[0])
         said = self._most_said((owner, key), since) if len(kind) == 2 else 0
         waited = self._sights.waited_since(owner, key, since)
-        recalled = sum(count for _, count in for_it)
+        cpu, latest = self._cpu_least(key, asyncio.get_running_loop().time()), going[-1][1].node
+        recalled = sum(
+            count if node == latest or not cpu else min(count, _cpu_of(self._clusters[owner], node) // cpu)
+            for _, node, count in for_it
+        )
         self._count("recalls that were held against their need")
         if recalled > max(said, waited):
             self._violated(f"{name}: nodes are recalled for {recalled}, {said} were needed, and {waited} pods waited")

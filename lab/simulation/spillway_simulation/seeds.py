@@ -112,7 +112,9 @@ KEPT_REPEATS: dict[int, str] = {
 }
 """Since users ask again with their keys, need what is lent, and somebody freezes what is about to wait."""
 
-KEPT_FROZEN_WRITES: dict[int, str] = {}
+KEPT_FROZEN_WRITES: dict[int, str] = {
+    884288: "none: a replica that had grown needed two nodes more, for what was on its way back took fewer of it",
+}
 """Since a propagator freezes between its decision on a write and that write."""
 
 DAYS: tuple[tuple[dict[int, str], tuple[Callable[[Script], Script], ...]], ...] = (
