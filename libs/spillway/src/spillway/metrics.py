@@ -248,9 +248,9 @@ CONNECTIONS: Final = Gauge(
 )
 CONNECTIONS_REFUSED: Final = Counter(
     "spillway_connections_refused",
-    "gRPC connections that were closed or refused, by reason: connections, address, strangers (their number is "
-    "at its bound), time, bytes (no known caller called within them), descriptors (no file descriptor is "
-    "left), server (no server is behind the port)",
+    "gRPC connections that were closed or refused, by reason: connections, address, caller, strangers (their number "
+    "is at its bound), time, bytes (no known caller called within them), unread (the client takes nothing of what was "
+    "sent), descriptors (no file descriptor is left), server (no server is behind the port)",
     ["reason"],
 )
 HTTP_CONNECTIONS_REFUSED: Final = Counter(
