@@ -440,7 +440,8 @@ async def test_one_callers_explanations_wait_for_each_other_and_nobody_elses(tmp
 
 
 def test_a_share_is_free_again_however_a_call_ends() -> None:
-    shares, caller = Shares(CallerShare(calls=1, watches=1, computations=1, messages=1, unsent_bytes=10)), Caller("shop")
+    share = CallerShare(calls=1, watches=1, computations=1, messages=1, unsent_bytes=10)
+    shares, caller = Shares(share), Caller("shop")
 
     def fail() -> None:
         with shares.taken(caller, "get", streams=False), shares.taken(caller, "watch", streams=True):

@@ -10,6 +10,8 @@ a version without these names.
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from contextlib import ExitStack
+from contextvars import ContextVar
 from typing import Any, Final
 
 from grpc._cython import cygrpc
@@ -19,6 +21,11 @@ _LIBRARY_LOG: Final = "grpc._cython.cygrpc"
 _UNREADABLE: Final = "Invalid encoding on %s"
 """A log message of grpcio, with a traceback, for each metadata value that is not UTF-8. It is logged before our code
 sees the call."""
+
+
+UNTIL_SENT: Final[ContextVar[ExitStack]] = ContextVar("until_sent")
+"""What a call holds until its answer and its end have left the process. gRPC keeps both while its client takes
+nothing, after the handler has returned."""
 
 
 class CallServer(cygrpc.AioServer):  # type: ignore[misc]
@@ -46,7 +53,7 @@ class CallServer(cygrpc.AioServer):  # type: ignore[misc]
             state = await (self._request_call() if method is None else self._request_registered_call(method))
             loop = self._running_loop
             answer = cygrpc._handle_rpc(path, self._resolver, (), state, loop, False)  # noqa: SLF001
-            self._kept(cygrpc._schedule_rpc_coro(answer, state, loop, path))  # noqa: SLF001
+            self._kept(cygrpc._schedule_rpc_coro(_until_sent(answer), state, loop, path))  # noqa: SLF001
 
     def _kept(self, work: Awaitable[Any]) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = self._running_loop.create_task(work)
@@ -58,6 +65,13 @@ class CallServer(cygrpc.AioServer):  # type: ignore[misc]
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # The library's loop gets this exception too; reading it here avoids a warning.
+
+
+async def _until_sent(answer: Awaitable[Any]) -> None:
+    """Answers a call and waits until all of it is sent. Then it frees what the handler has added to UNTIL_SENT."""
+    with ExitStack() as held:
+        UNTIL_SENT.set(held)
+        await answer
 
 
 def _readable(record: logging.LogRecord) -> bool:

@@ -121,9 +121,9 @@ class Listener:
         """Counts a call on its connection while it runs. The connection is known from then on."""
         return self._front.calling(context.peer(), caller.name)
 
-    def close_unread(self, context: Any) -> None:
-        """Closes the connection of a call whose client does not take the answer."""
-        self._front.close_unread(context.peer())
+    def close_unread(self, peer: str) -> None:
+        """Closes the connection of a client that does not take an answer."""
+        self._front.close_unread(peer)
 
     def set_serving(self, serving: bool) -> None:
         """Sets the answer of grpc.health.v1 for the server and for its service."""

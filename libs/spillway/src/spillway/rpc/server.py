@@ -9,12 +9,12 @@ from typing import Any, Final, Never, Self, cast
 
 import grpc
 import structlog
-from grpc import aio
 
 from spillway import metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
+from spillway.rpc.call_server import UNTIL_SENT
 from spillway.rpc.callers import Caller
 from spillway.rpc.calls import PLANNER, Call, RpcService, message_bytes
 from spillway.rpc.fleets import FLEET_KEY, fleet_in, refuse_other
@@ -131,33 +131,42 @@ class RpcServer:
         So the caller is known before any message is read, and the size before anything is parsed.
         """
 
-        async def answer(_: object, context: Any) -> None:
-            await self._handle(call, context)
+        async def answer(_: object, context: Any) -> bytes | None:
+            return await self._handle(call, context)
 
-        return call.path.rpartition("/")[2], grpc.stream_stream_rpc_method_handler(answer)
+        make = grpc.stream_stream_rpc_method_handler if call.streams else grpc.stream_unary_rpc_method_handler
+        return call.path.rpartition("/")[2], make(answer)
 
-    async def _handle(self, call: Call, context: Any) -> None:
+    async def _handle(self, call: Call, context: Any) -> bytes | None:
         with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context)) as span:
-            code, text, beside = await self._outcome(call, context)
+            code, text, answer, beside = await self._outcome(call, context)
             tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
         trailer = (*self._about_us(code), *beside)
         if code != "OK":
             await context.abort(grpc.StatusCode[code], bounded(text), trailer)
         context.set_trailing_metadata(trailer)
+        return answer
 
-    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, Trailer]:
-        """Answers a call. Returns code, text, and the trailers of a refusal.
+    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
+        """Returns code, text, answer, and the trailers of a refusal. A bug gives INTERNAL, and the server goes on.
 
-        A bug gives INTERNAL, and the server goes on.
+        A call has a place of its caller until it is sent. Among those of all callers it has a place only while it is
+        answered: otherwise few callers who send or read slowly would hold all.
         """
         started = time.perf_counter()
-        code, text = "CANCELLED", ""
+        code, text, answer = "CANCELLED", "", None
         beside: Trailer = ()
         try:
-            caller = self._identified(context)
-            taken = self._shares.taken(caller, call.verb, call.streams)
-            with self._listener.calling(caller, context), taken:
-                await self._serve(call, caller, context)
+            caller, until_sent = self._identified(context), UNTIL_SENT.get()
+            until_sent.enter_context(self._listener.calling(caller, context))
+            until_sent.enter_context(self._shares.taken(caller, call.verb, call.streams))
+            data = await self._receive(call, caller, context)
+            with self._slot(call, caller):
+                request = await self._admit(call, caller, data, context)
+                answer = await (self._stream if call.streams else self._answer)(call, request, context)
+            if answer is not None:
+                until_sent.enter_context(self._shares.sending(caller, call.verb, len(answer)))
+                until_sent.enter_context(self._closed_if_unread(len(answer), context))
             code = "OK"
         except RequestError as error:
             code, text = error.code, bounded(error.text)
@@ -174,22 +183,7 @@ class RpcServer:
         finally:
             metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
-        return code, text, beside
-
-    async def _serve(self, call: Call, caller: Caller, context: Any) -> None:
-        """Reads the request of a call and sends the answer or the stream.
-
-        A call has a place among those of all callers only while it is answered. While its message arrives, and while
-        its client takes the answer, it has one of its caller's places alone: otherwise few slow callers would hold all.
-        """
-        data = await self._receive(call, caller, context)
-        with self._slot(call, caller):
-            request = await self._admit(call, caller, data, context)
-            if call.streams:
-                await self._stream(call, request, context)
-                return
-            answer = await self._answer(call, request, context)
-        await self._send(call, caller, answer, context)
+        return code, text, answer, beside
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
         """Yields the trailers about this instance (leader, version, fleet). An unknown caller gets none."""
@@ -273,23 +267,18 @@ class RpcServer:
                 "DEADLINE_EXCEEDED", f"{call.verb}: the call was not answered within {seconds:.1f} s"
             ) from None
 
-    async def _send(self, call: Call, caller: Caller, answer: bytes, context: Any) -> None:
-        """Sends an answer. Closes the connection of a client that does not take it, and ends the call as cancelled.
+    @contextmanager
+    def _closed_if_unread(self, size: int, context: Any) -> Iterator[None]:
+        """Closes the connection of a call if its client does not take the answer of `size` bytes in time.
 
         gRPC keeps an answer until the client takes it, and has no way to cancel one call at the server.
         """
-        seconds = self._settings.unread_seconds + len(answer) / SENT_BYTES_PER_SECOND_MIN
-        with self._shares.sending(caller, call.verb, len(answer)):
-            try:
-                async with asyncio.timeout(seconds) as bound:
-                    await context.write(answer)
-            except TimeoutError:
-                if not bound.expired():
-                    raise
-                self._listener.close_unread(context)
-                raise asyncio.CancelledError from None  # Nothing more can be sent on this call.
-            except aio.InternalError as error:  # The connection is gone, and gRPC has not cancelled the call yet.
-                raise asyncio.CancelledError from error
+        seconds = self._settings.unread_seconds + size / SENT_BYTES_PER_SECOND_MIN
+        closing = asyncio.get_running_loop().call_later(seconds, self._listener.close_unread, context.peer())
+        try:
+            yield
+        finally:
+            closing.cancel()
 
     async def _stream(self, call: Call, request: Any, context: Any) -> None:
         replies = getattr(self._answers, call.verb)(request)

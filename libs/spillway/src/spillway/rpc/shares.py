@@ -115,7 +115,7 @@ class Shares:
 
 
 class _Places:
-    """For each caller, a lock with this many places."""
+    """Gives each caller a lock with `most` places."""
 
     def __init__(self, most: int) -> None:
         self._most = most
