@@ -9,8 +9,9 @@ from hpa.core.scaled import ScaledWorkload
 from hpa.core.state import HpaState
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided
+from spillway.model import Generation
 
-from .world import KAFKA, World, at, backlog, begun, declared, external, hpa, load, own, scaled_object
+from .world import KAFKA, KEY, World, at, backlog, begun, declared, external, hpa, load, own, scaled_object
 
 HOUR = 3600
 OPENS, CLOSES = "0 14 * * *", "0 16 * * *"
@@ -134,3 +135,24 @@ def test_what_was_due_before_a_record_is_decided_on_at_its_own_instant_though_th
     made.now_ms = at(805)
     events = made.state.hear(made._append(load("queue", 20, at(804))), made.now_ms)
     assert [(one.replicas, one.at_ms) for one in events if isinstance(one, ScaleDecided)] == [(30, at(800))]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_standby_decides_on_what_it_read_before_a_policy_that_its_declarer_had_not_read(is_known: bool) -> None:
+    """The instance that declared the policy lags in reading workloads, and loses its turn before it reads this one."""
+    behind = World()
+    standby = HpaState(behind.rules, lambda _: 0)
+    standby.read_whole()
+    workload = behind._append(declared(23))
+    standby.follow(workload)
+    if is_known:
+        behind.state.hear(workload, behind.now_ms)
+    window = {"name": "day", "timeZone": "UTC", "start": "0 8 * * *", "end": "0 9 * * *", "floor": 2}
+    behind.policy(own(minReplicas=2, maxReplicas=10, calendar=[window]))
+    for heard in behind.log[1:]:
+        standby.follow(heard)
+    at_turn = standby.take_turn(lambda: Generation(9, 1), at(5))
+    events = [*at_turn, *standby.fire(at(5))]
+    assert standby.current(KEY) == 2
+    assert len([one for one in events if isinstance(one, ScaleDecided)]) == (not is_known)
+    assert len(standby.unwritten()) == (not is_known)

@@ -63,6 +63,10 @@ class ScaledWorkload:
         """Returns whether the next decision is due at that instant."""
         return self.due is not None and self.due.at_ms <= at_ms
 
+    def lacks_any(self, applied: Mapping[str, int]) -> bool:
+        """Returns whether no decision includes one of these records. applied: as in WorkloadInputs."""
+        return any(offset >= self.positions.get(place, 0) for place, offset in applied.items())
+
 
 class FailedDecision(NamedTuple):
     """A decision or a record that an unexpected error stopped, to be reported to the operator.

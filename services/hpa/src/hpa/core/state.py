@@ -28,11 +28,7 @@ from hpa.core.stored import fitting, read_stored, stored_of
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
 from spillway.events import Event
-from spillway.events_scaling import (
-    ScaleDecided,
-    ScalePolicyDeclared,
-    ScaleStateChanged,
-)
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.kubernetes.manifest_text import read_object
 from spillway.model import NO_GENERATION, Generation
 
@@ -212,7 +208,9 @@ class HpaState:
         """
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
-            if scaled.due is not None:
+            if scaled.lacks_any(self._inputs(scaled.key).applied) and not scaled.is_due_by(now_ms):
+                self._put_off(scaled, now_ms)  # The former turn declared the policy before it read those records.
+            elif scaled.due is not None:
                 heapq.heappush(self.dues, (scaled.due.at_ms, scaled.key))
             if scaled.unseen:
                 self._returned.append(scaled.key)

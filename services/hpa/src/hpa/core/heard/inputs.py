@@ -118,6 +118,7 @@ class WorkloadInputs:
     loads_from_ms, backlogs_from_ms: for each name in the policy, the time since which it means its present query.
         Earlier measurements answer another query and are dropped.
     ahead_ms: for each cluster, how far its clock was ahead of ours at its last record.
+    applied: for each "topic/partition", the offset of the last record that was applied.
     """
 
     declared: DeclaredWorkload | None = None
@@ -127,6 +128,7 @@ class WorkloadInputs:
     loads_from_ms: dict[LoadName, int] = field(default_factory=dict)
     backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
     ahead_ms: dict[str, int] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
     _summed: dict[LoadKey, MetricSeries] | None = field(default=None, init=False, compare=False, repr=False)
     """The dict for which _texts_bytes is valid. For another dict, the bytes are summed again at the next read."""
     _texts_bytes: int = field(default=0, init=False, compare=False, repr=False)
@@ -148,11 +150,13 @@ class WorkloadInputs:
             dict(self.loads_from_ms),
             dict(self.backlogs_from_ms),
             dict(self.ahead_ms),
+            dict(self.applied),
         )
 
     def take(self, heard: HeardRecord, rules: HpaRules, polling_ms: int, ahead_ms: int | None) -> bool:
         """Applies any input record. polling_ms: as for take_load; ahead_ms: as for take_pods."""
         event = heard.event
+        self.applied[f"{heard.topic}/{heard.partition}"] = heard.offset
         if isinstance(event, PodsObserved):
             return self.take_pods(event, ahead_ms)
         if isinstance(event, WorkloadDeclared):
