@@ -467,6 +467,8 @@ async def test_streams_of_one_connection_are_bounded(tmp_path: Path) -> None:
 
 AUTHORIZATION = (b"authorization", b"Bearer " + TOKEN.encode())
 SCALE = b"/spillway.v1.Planner/Scale"
+CHECK = b"/grpc.health.v1.Health/Check"
+REFLECT = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 def granted(data: bytes, by_stream: dict[int, int]) -> None:
@@ -480,15 +482,20 @@ def granted(data: bytes, by_stream: dict[int, int]) -> None:
         at += 9 + size
 
 
-async def test_of_one_callers_messages_few_are_received_at_a_time(tmp_path: Path) -> None:
-    """Each says that it has a megabyte, which never comes. The server asks for the bytes of two of them."""
+@pytest.mark.parametrize("path", [SCALE, CHECK], ids=["a method", "health"])
+async def test_of_one_callers_messages_few_are_received_at_a_time(tmp_path: Path, path: bytes) -> None:
+    """Each says that it has a megabyte, which never comes. The server asks for the bytes of two of them.
+
+    Health has no caller: there the connection's counts.
+    """
     bounds = {"messages_caller_max": 2, "message_seconds": SECONDS}
     async with served("token", tmp_path, **bounds) as door, door.client(token=ANOTHER_TOKEN) as client:
         reader, writer = await door.stranger()
         begun = DATA, 0, b"\x00" + (2**20).to_bytes(4, "big")
-        writer.write(greeting())
-        for stream in range(1, 21, 2):
-            call = frame(HEADERS, END_HEADERS, stream, headers(SCALE, AUTHORIZATION))
+        writer.write(greeting() + whole_call(PATH, AUTHORIZATION))
+        await answered(reader)
+        for stream in range(3, 23, 2):
+            call = frame(HEADERS, END_HEADERS, stream, headers(path, AUTHORIZATION))
             writer.write(call + frame(begun[0], begun[1], stream, begun[2]))
         by_stream: dict[int, int] = {}
         async with asyncio.timeout(SECONDS):
@@ -541,12 +548,13 @@ async def test_a_client_that_takes_nothing_off_its_connection_loses_it(tmp_path:
         idle.close()
 
 
-async def test_one_caller_holds_its_part_of_all_connections(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [PATH, REFLECT], ids=["a method", "reflection"])
+async def test_one_caller_holds_its_part_of_all_connections(tmp_path: Path, path: bytes) -> None:
     before = refused(CALLER)
     async with served("token", tmp_path, connections_max=6, connections_caller_max=3) as door:
         held = [await door.stranger() for _ in range(5)]
         for _, writer in held:
-            writer.write(greeting() + whole_call(PATH, AUTHORIZATION))
+            writer.write(greeting() + whole_call(path, AUTHORIZATION))
         for reader, _ in held[2:]:
             await answered(reader)
         for reader, _ in held[:2]:

@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from spillway.rpc.reflected import REQUEST_BYTES_MAX, REQUESTS_MAX
+from spillway.rpc.reflected import REQUEST_BYTES_MAX, REQUESTS_MAX, STREAMS_CALLER_MAX
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 
@@ -107,11 +107,31 @@ async def test_a_stream_is_one_of_its_callers_calls_while_it_is_open(callers: st
         assert (await outcome(stream(channel, many(1))))[1] == "OK", "its place is free again"
 
 
-async def test_a_stream_that_says_nothing_ends(callers: str) -> None:
+async def test_of_one_caller_few_streams_are_open(callers: str) -> None:
+    may_end = asyncio.Event()
+
+    async def held() -> AsyncIterator[Any]:
+        yield LIST
+        await may_end.wait()
+
+    async with serving(callers) as server, aio.insecure_channel(server.address) as channel:
+        first = [stream(channel, held()) for _ in range(STREAMS_CALLER_MAX)]
+        for one in first:
+            assert await one.read() is not aio.EOF
+        answers, code, text = await outcome(stream(channel, many(1)))
+        assert (answers, code) == (0, "RESOURCE_EXHAUSTED")
+        assert f"{STREAMS_CALLER_MAX} streams of this caller are open" in text
+        assert (await outcome(stream(channel, many(1), "bank")))[1] == "OK"
+        may_end.set()
+        for one in first:
+            assert await one.code() is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("bound", ["deadline_seconds_max", "message_seconds"])
+async def test_a_stream_that_says_nothing_ends(callers: str, bound: str) -> None:
     async def silent() -> AsyncIterator[Any]:
         await asyncio.Event().wait()
         yield LIST
 
-    bounds = {"deadline_seconds_max": 0.05}
-    async with serving(callers, **bounds) as server, aio.insecure_channel(server.address) as channel:
+    async with serving(callers, **{bound: 0.05}) as server, aio.insecure_channel(server.address) as channel:
         assert (await outcome(stream(channel, silent())))[1] == "DEADLINE_EXCEEDED"

@@ -142,6 +142,11 @@ class ConnectionCounts:
     def is_stranger(self, number: int) -> bool:
         return number in self._strangers
 
+    def caller_of(self, number: int) -> str:
+        """Returns the caller for whom a connection counts; "" for a stranger's, and for one that counts for nobody."""
+        known = self._known.get(number)
+        return known.caller if known is not None else ""
+
     def oldest_stranger(self) -> int | None:
         """Returns the oldest stranger of the address with the most strangers; None without any."""
         return self._oldest(max(self._strangers_of_address, key=self._strangers_of_address.__getitem__, default=""))

@@ -86,12 +86,6 @@ class Front:
             for listening in self._listening:
                 group.create_task(self._accepting.accept(listening))
 
-    def mark_known(self, peer: str) -> None:
-        """Removes the limits for strangers from a connection: its caller is known. peer: its name at the server."""
-        number = _number_of(peer)
-        if self._accepting.mark_known(number):
-            self._outside[number].end_deadline()
-
     @contextmanager
     def calling(self, peer: str, caller: str) -> Iterator[None]:
         """Counts a call of a known caller on its connection while it runs. Removes the limits for strangers from it."""
@@ -102,6 +96,10 @@ class Front:
             yield
         finally:
             self._accepting.end_call(number)
+
+    def caller_of(self, peer: str) -> str:
+        """Returns the caller for whom a connection counts; "" for a stranger's."""
+        return self._accepting.connections.caller_of(_number_of(peer))
 
     def close_unread(self, peer: str) -> None:
         """Closes the connection of a client that does not take what is sent to it."""

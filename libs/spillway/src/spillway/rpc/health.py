@@ -1,26 +1,34 @@
 """grpc.health.v1 for everybody, with limits.
 
-With the library's own service, one watch that reads nothing would keep later changes from all watches.
+The library's own service receives a message of any size before anybody can look at the call. One of its watches that
+reads nothing would keep later changes from all watches.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
 
 from spillway import metrics
+from spillway.api import RequestError
+from spillway.rpc.refusals import bounded
 
-_Response = health_pb2.HealthCheckResponse
+SERVICE: Final = "grpc.health.v1.Health"
+VERB: Final = "health"
+_Request, _Response = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
 
 
-class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """The health service. asked: called first, with each call's context. watches_max: at one time, of all callers."""
+class HealthService:
+    """The health service. receive: returns the message of a call, whose type has the given name. It raises RequestError
+    beyond the limits of the client. watches_max: at one time, of all clients.
+    """
 
-    def __init__(self, watches_max: int, asked: Callable[[Any], None]) -> None:
+    def __init__(self, watches_max: int, receive: Callable[[str, str, Any], Awaitable[bytes]]) -> None:
         self._watches_max = watches_max
-        self._asked = asked
+        self._receive = receive
         self._watches = 0
         self._statuses: dict[str, int] = {}
         self._changed = asyncio.Event()
@@ -30,28 +38,47 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's name)
-        self._asked(context)
-        if request.service not in self._statuses:
+    def handlers(self) -> Mapping[str, Any]:
+        """Returns the handlers of the methods by their paths. They read a message only on demand."""
+        unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        methods = {"Check": unary(self._check), "List": unary(self._list), "Watch": stream(self._watch)}
+        return {f"/{SERVICE}/{name}": handler for name, handler in methods.items()}
+
+    async def _check(self, _: object, context: Any) -> bytes:
+        service = await self._service_asked_for(context)
+        if service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service here")
-        return _Response(status=self._statuses[request.service])
+        return bytes(_Response(status=self._statuses[service]).SerializeToString())
 
-    async def List(self, _: Any, context: Any) -> Any:  # noqa: N802 (gRPC's name)
-        self._asked(context)
+    async def _list(self, _: object, context: Any) -> bytes:
+        await self._service_asked_for(context)
         statuses = {service: _Response(status=status) for service, status in self._statuses.items()}
-        return health_pb2.HealthListResponse(statuses=statuses)
+        return bytes(health_pb2.HealthListResponse(statuses=statuses).SerializeToString())
 
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 (gRPC's name)
-        self._asked(context)
+    async def _watch(self, _: object, context: Any) -> None:
+        service = await self._service_asked_for(context)
         if self._watches >= self._watches_max:
             metrics.REQUESTS_DENIED.labels("concurrency").inc()
             text = f"health: {self._watches} watches: expected at most {self._watches_max}"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._watches += 1
         try:
-            await self._tell(request.service, context)
+            await self._tell(service, context)
         finally:
             self._watches -= 1
+
+    async def _service_asked_for(self, context: Any) -> str:
+        """Returns the service in a request. A request of List has none and reads as an empty one."""
+        try:
+            data = await self._receive(VERB, _Request.__name__, context)
+            return str(_Request.FromString(data).service)
+        except DecodeError as error:
+            refused = RequestError("INVALID_ARGUMENT", f"{VERB}: not a {_Request.__name__}: {error}")
+        except RequestError as error:
+            metrics.REQUESTS_DENIED.labels(error.code).inc()
+            refused = error
+        await context.abort(grpc.StatusCode[refused.code], bounded(refused.text))
+        raise refused
 
     async def _tell(self, service: str, context: Any) -> None:
         """Sends the status to a watch until it ends. A change that was not read yet is replaced by the newest one."""
@@ -60,6 +87,6 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             changed = self._changed
             status = self._statuses.get(service, _Response.SERVICE_UNKNOWN)
             if status != told:
-                await context.write(_Response(status=status))
+                await context.write(_Response(status=status).SerializeToString())
             told = status
             await changed.wait()

@@ -15,10 +15,11 @@ from spillway.wire import TooManyEntries
 
 
 async def message_of(
-    call: Call, context: Any, place: asyncio.Semaphore, wait_seconds: float, message_seconds: float
+    verb: str, message: str, context: Any, place: asyncio.Semaphore, wait_seconds: float, message_seconds: float
 ) -> bytes:
     """Reads the message of a call, once it holds a place. Nothing of it was read before.
 
+    verb: the call's name in texts. message: the name of the message's type.
     wait_seconds: the longest time until it has a place. message_seconds: the longest time from then until the message
     is whole. Raises RESOURCE_EXHAUSTED without a place in time, DEADLINE_EXCEEDED without a whole message in time, and
     INVALID_ARGUMENT when there is no message.
@@ -27,18 +28,18 @@ async def message_of(
         async with asyncio.timeout(wait_seconds):
             await place.acquire()
     except TimeoutError:
-        text = f"{call.verb}: other messages of this caller have been arriving for {wait_seconds:g} s"
+        text = f"{verb}: other messages of this caller have been arriving for {wait_seconds:g} s"
         raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN) from None
     try:
         async with asyncio.timeout(message_seconds):
             data = await context.read()
     except TimeoutError:
-        text = f"{call.verb}: the request has not arrived within {message_seconds:g} s"
+        text = f"{verb}: the request has not arrived within {message_seconds:g} s"
         raise RequestError("DEADLINE_EXCEEDED", text) from None
     finally:
         place.release()
     if data is aio.EOF:
-        raise RequestError("INVALID_ARGUMENT", f"request: no message came: expected a {call.request.__name__}")
+        raise RequestError("INVALID_ARGUMENT", f"request: no message came: expected a {message}")
     return cast(bytes, data)
 
 

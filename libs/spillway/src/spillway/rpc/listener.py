@@ -1,29 +1,32 @@
 """A gRPC server behind its front, with health and reflection. If grpcio ends the server, another one is opened.
 
 The front learns on which connections a known caller has called, and limits all others. A call's message is not read
-before its caller is known: the handler gets it as a stream. Messages of health are read, within the front's limit.
+before its caller is known: the handler gets it as a stream. Health has no caller: on a known connection its calls count
+for that connection's caller, and on a stranger's the front bounds them.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import grpc
 import structlog
-from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from spillway.api import RequestError
-from spillway.rpc.call_server import CallServer
+from spillway.rpc.call_server import UNTIL_SENT, CallServer
 from spillway.rpc.callers import Caller
 from spillway.rpc.endpoints import read_file
 from spillway.rpc.front import Front
+from spillway.rpc.health import SERVICE as HEALTH
 from spillway.rpc.health import HealthService
+from spillway.rpc.incoming import message_of
+from spillway.rpc.reflected import VERB as REFLECTION
 from spillway.rpc.reflected import Reflection
 from spillway.rpc.security import MEBIBYTE, STRANGER, Gate, RpcSettings
-from spillway.rpc.shares import Shares
+from spillway.rpc.shares import Places, Shares
 from spillway.settings import OperatorError
 
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
@@ -37,6 +40,8 @@ LOOK_SECONDS: Final = 0.25
 """Seconds between two checks that the server still runs. While calls are running it does not report its end."""
 REOPEN_SECONDS: Final = 10.0
 """How long the service tries to open another server before it gives up."""
+UNNAMED: Final = "(a certificate of no caller)"
+"""The name for which the connections of all clients count whose certificate names no caller."""
 _RETRY_SECONDS: Final = 0.02
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
@@ -61,12 +66,14 @@ class Listener:
         self._settings = settings
         self._service = service
         self._front = Front(settings, gate.connections_of_an_address(), gate.connections_of_a_caller())
-        self._health = HealthService(settings.health_watches_max, self._health_is_asked)
+        self._shares = shares
+        self._strangers = Places(settings.messages_caller_max)
+        self._health = HealthService(settings.health_watches_max, self._receive_for_health)
         self._handlers = {f"/{service}/{name}": handler for name, handler in handlers.items()}
-        self._handlers |= _handlers_of(self._health, health_pb2_grpc.add_HealthServicer_to_server)
-        names = (service, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        bounds = shares.taken, gate.take_call, settings.deadline_seconds_max
-        reflected = Reflection(names, self._identify_for_reflection, *bounds)
+        self._handlers |= self._health.handlers()
+        names = (service, HEALTH, reflection.SERVICE_NAME)
+        seconds = settings.deadline_seconds_max, settings.message_seconds
+        reflected = Reflection(names, self._admit_for_reflection, gate.take_call, *seconds)
         self._handlers |= _handlers_of(reflected, reflection_pb2_grpc.add_ServerReflectionServicer_to_server)
         self._server: Any = None
         self._receive_bytes = 0
@@ -130,14 +137,26 @@ class Listener:
         for service in ("", self._service):
             self._health.set(service, serving)
 
-    def _health_is_asked(self, context: Any) -> None:
-        if self._gate.is_open:
-            self._front.mark_known(context.peer())
+    async def _receive_for_health(self, verb: str, message: str, context: Any) -> bytes:
+        """Returns the message of a call of health, which everybody may make.
 
-    def _identify_for_reflection(self, context: Any) -> Caller:
-        """Returns a known caller, or STRANGER for a client certificate, which TLS has already checked.
+        On a known connection it counts as its caller's other calls do. A stranger's has places of its own, and the
+        front bounds its bytes. Raises RequestError.
+        """
+        caller = self._gate.identify("", ()) if self._gate.is_open else Caller(self._front.caller_of(context.peer()))
+        place = self._strangers.of(context.peer())
+        if caller.name:
+            self._gate.take_call(caller)
+            place = self._shares.receiving(caller)
+            UNTIL_SENT.get().enter_context(self.calling(caller, context))
+        bounds = self._settings.deadline_seconds_max, self._settings.message_seconds
+        return await message_of(verb, message, context, place, *bounds)
 
-        Raises UNAUTHENTICATED for others.
+    @contextmanager
+    def _admit_for_reflection(self, context: Any) -> Iterator[Caller]:
+        """Counts a stream of a known caller, or of STRANGER for a client certificate, which TLS has already checked.
+
+        Raises RequestError for others, and beyond the caller's share.
         """
         try:
             caller = self.identify(context)
@@ -145,8 +164,10 @@ class Listener:
             if not self._settings.client_ca:
                 raise
             caller = STRANGER
-        self._front.mark_known(context.peer())
-        return caller
+        until_sent = UNTIL_SENT.get()
+        until_sent.enter_context(self._front.calling(context.peer(), caller.name or UNNAMED))
+        until_sent.enter_context(self._shares.taken(caller, REFLECTION, False))
+        yield caller
 
     def _stop(self) -> None:
         """Shuts the server down, once for each server, because the library frees it then."""

@@ -1,8 +1,9 @@
 """Serves gRPC reflection to known callers. Each stream and each request of it counts in the caller's rate."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import grpc
@@ -10,46 +11,65 @@ from grpc_reflection.v1alpha import reflection
 
 from spillway import metrics
 from spillway.api import RequestError, invalid
+from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
 from spillway.rpc.refusals import bounded
 
 REQUESTS_MAX: Final = 200
 """The most requests of one stream. A client that describes a whole service sends about twenty."""
+STREAMS_CALLER_MAX: Final = 4
+"""The most streams of one caller at one time. Each may receive a message as large as gRPC accepts."""
 REQUEST_BYTES_MAX: Final = 4096
 """The most bytes of one request. A request is a name, and the answer repeats it."""
 VERB: Final = "reflection"
 
-Admit = Callable[[Any], Caller]
-"""Returns the caller of a stream. Raises RequestError for a caller that may not see methods."""
-Share = Callable[[Caller, str, bool], AbstractContextManager[None]]
-"""The type of Shares.taken."""
+Admit = Callable[[Any], AbstractContextManager[Caller]]
+"""Counts a stream, and yields its caller. Raises RequestError for a caller that may not see methods, or has too many
+calls."""
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """The reflection service. seconds: how long a stream may last.
+    """The reflection service. seconds: how long a stream may last. message_seconds: until its next message is whole.
 
-    take_call: counts one call in the caller's rate. take_call and taken raise RequestError beyond the caller's limit.
+    take_call: counts one call in the caller's rate. It raises RequestError beyond the caller's limit.
     """
 
     def __init__(
-        self, names: tuple[str, ...], admit: Admit, taken: Share, take_call: Callable[[Caller], None], seconds: float
+        self,
+        names: tuple[str, ...],
+        admit: Admit,
+        take_call: Callable[[Caller], None],
+        seconds: float,
+        message_seconds: float,
     ) -> None:
         super().__init__(names)
         self._admit = admit
-        self._taken = taken
         self._take_call = take_call
-        self._seconds = seconds
+        self._seconds, self._message_seconds = seconds, message_seconds
+        self._streams = Counter[str]()
 
     async def ServerReflectionInfo(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 (gRPC's name)
         """Answers each request. The stream counts as one call of its caller, and so does each request."""
         try:
-            caller = self._admit(context)
-            with self._taken(caller, VERB, False):
+            with self._admit(context) as caller, self._stream_of(caller):
                 async for reply in super().ServerReflectionInfo(self._bounded(caller, requests), context):
                     yield reply
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             await context.abort(grpc.StatusCode[error.code], bounded(error.text))
+
+    @contextmanager
+    def _stream_of(self, caller: Caller) -> Iterator[None]:
+        if self._streams[caller.name] >= STREAMS_CALLER_MAX:
+            text = f"{VERB}: {STREAMS_CALLER_MAX} streams of this caller are open: expected at most as many"
+            raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)
+        self._streams[caller.name] += 1
+        try:
+            yield
+        finally:
+            self._streams[caller.name] -= 1
+            if not self._streams[caller.name]:
+                del self._streams[caller.name]
 
     async def _bounded(self, caller: Caller, requests: Any) -> AsyncIterator[Any]:
         """Yields the requests of a stream, each counted as a call. Raises RequestError beyond a stream's limit."""
@@ -57,10 +77,12 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
         until, count = loop.time() + self._seconds, 0
         while True:
             try:
-                async with asyncio.timeout_at(until):
+                async with asyncio.timeout_at(min(until, loop.time() + self._message_seconds)):
                     request = await anext(requests, None)
             except TimeoutError:
                 text = f"{VERB}: the stream has not ended within {self._seconds:g} s"
+                if loop.time() < until:
+                    text = f"{VERB}: the next request has not arrived within {self._message_seconds:g} s"
                 raise RequestError("DEADLINE_EXCEEDED", text) from None
             if request is None:
                 return

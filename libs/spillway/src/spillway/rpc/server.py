@@ -232,8 +232,8 @@ class RpcServer:
         settings = self._settings
         try:
             self._gate.admit(caller, call.verb)
-            place = self._shares.receiving(caller)
-            data = await message_of(call, context, place, settings.deadline_seconds_max, settings.message_seconds)
+            place, bounds = self._shares.receiving(caller), (settings.deadline_seconds_max, settings.message_seconds)
+            data = await message_of(call.verb, call.request.__name__, context, place, *bounds)
             self._gate.admit_size(caller, len(data))
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()

@@ -52,8 +52,8 @@ class Shares:
         """share: the share of each caller."""
         self._share = share
         self._running = Counter[tuple[str, bool]]()
-        self._computing = _Places(share.computations)
-        self._receiving = _Places(share.messages)
+        self._computing = Places(share.computations)
+        self._receiving = Places(share.messages)
         self._unsent = Counter[str]()
         """By caller, the bytes of answers that clients have not taken yet."""
 
@@ -83,13 +83,13 @@ class Shares:
         if verb not in COMPUTED:
             yield
             return
-        async with self._computing.of(caller):
+        async with self._computing.of(caller.name):
             await asyncio.sleep(0)
             yield
 
     def receiving(self, caller: Caller) -> asyncio.Semaphore:
         """Returns what a call must hold while its message arrives. Calls wait first come, first served."""
-        return self._receiving.of(caller)
+        return self._receiving.of(caller.name)
 
     @contextmanager
     def sending(self, caller: Caller, verb: str, size: int) -> Iterator[None]:
@@ -114,16 +114,16 @@ class Shares:
                 del self._unsent[caller.name]
 
 
-class _Places:
-    """Gives each caller a lock with `most` places."""
+class Places:
+    """Gives each holder, a caller or a connection, a lock with `most` places."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._locks: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """An entry disappears when nothing holds it or waits for it."""
 
-    def of(self, caller: Caller) -> asyncio.Semaphore:
-        lock = self._locks.get(caller.name)
+    def of(self, holder: str) -> asyncio.Semaphore:
+        lock = self._locks.get(holder)
         if lock is None:
-            lock = self._locks[caller.name] = asyncio.Semaphore(self._most)
+            lock = self._locks[holder] = asyncio.Semaphore(self._most)
         return lock
