@@ -417,6 +417,18 @@ async def test_a_strangers_connection_ends_and_a_known_one_stays(
         await until(lambda: (connections("known"), connections("stranger")) == (1, 0))
 
 
+async def test_calls_of_a_stranger_are_bounded(tmp_path: Path) -> None:
+    """A call takes few bytes and much time: of a thousand that are refused few are answered."""
+    before = refused(STRANGERS)
+    async with served("token", tmp_path, stranger_seconds=600.0) as door, door.client() as client:
+        await ask(client)
+        reader, writer = await door.stranger()
+        writer.write(greeting() + b"".join(whole_call(PATH, stream=stream) for stream in range(1, 2001, 2)))
+        await closed(reader)
+        await ask(client)
+    assert refused(STRANGERS) == before + 1
+
+
 async def test_bytes_of_a_stranger_are_bounded(tmp_path: Path) -> None:
     before = refused(front.BYTES)
     async with served("token", tmp_path, stranger_seconds=600.0) as door:
@@ -555,15 +567,12 @@ async def test_one_caller_holds_its_part_of_all_connections(tmp_path: Path, path
         held = [await door.stranger() for _ in range(5)]
         for _, writer in held:
             writer.write(greeting() + whole_call(path, AUTHORIZATION))
-        for reader, _ in held[2:]:
-            await answered(reader)
-        for reader, _ in held[:2]:
-            await closed(reader)
+        await until(lambda: refused(CALLER) == before + 2)
+        await until(lambda: (connections("known"), connections("stranger")) == (3, 0))
         async with door.client(token=ANOTHER_TOKEN) as client:
             await ask(client)
         for _, writer in held:
             writer.transport.abort()
-    assert refused(CALLER) == before + 2
 
 
 async def test_a_caller_that_may_send_more_gets_a_server_that_accepts_it(tmp_path: Path) -> None:
@@ -574,14 +583,14 @@ async def test_a_caller_that_may_send_more_gets_a_server_that_accepts_it(tmp_pat
                 await client.scale(api.ScaleRequest("shop", "x" * 1500, 1))
             assert "expected at most 1024" in refusal.value.text
             with pytest.raises(api.RequestError) as refusal:
-                await client.scale(api.ScaleRequest("shop", "x" * 5000, 1))
+                await client.scale(api.ScaleRequest("shop", "x" * 7000, 1))
             assert refusal.value.code == "RESOURCE_EXHAUSTED"
         _callers(tmp_path, request_bytes_max=8192)
         async with door.client(retry_seconds=SECONDS) as client:
             async with asyncio.timeout(SECONDS):
                 while True:
                     with suppress(api.RequestError):
-                        await client.scale(api.ScaleRequest("shop", "x" * 5000, 1))
+                        await client.scale(api.ScaleRequest("shop", "x" * 7000, 1))
                         break
 
 

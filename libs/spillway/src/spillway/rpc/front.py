@@ -24,7 +24,7 @@ from spillway.rpc.accepting import (
     connections_most,
     listening_sockets,
 )
-from spillway.rpc.connections import ConnectionCounts
+from spillway.rpc.connections import STRANGERS, ConnectionCounts
 from spillway.rpc.security import RpcSettings
 from spillway.settings import OperatorError
 
@@ -34,6 +34,8 @@ UNREAD: Final = "unread"
 PART: Final = "rpc"
 DESCRIPTORS_EACH: Final = 3
 """File descriptors of one connection: the client's side and the inner side here, and one at the gRPC server."""
+UNAUTHENTICATED_MAX: Final = 8
+"""The most calls without a known caller on a stranger's connection. Each costs as much as an answered one."""
 FLUSH_SECONDS: Final = 1.0
 """How long the server's last data may take to reach clients after the server has ended."""
 _FLUSH_LOOK_SECONDS: Final = 0.01
@@ -96,6 +98,14 @@ class Front:
             yield
         finally:
             self._accepting.end_call(number)
+
+    def note_unauthenticated(self, peer: str) -> None:
+        """Counts a call without a known caller. Closes the connection of a stranger with too many of them."""
+        outside = self._outside.get(_number_of(peer))
+        if outside is not None and self._accepting.connections.is_stranger(outside.number):
+            outside.unauthenticated += 1
+            if outside.unauthenticated > UNAUTHENTICATED_MAX:
+                self.drop(outside.number, STRANGERS)
 
     def caller_of(self, peer: str) -> str:
         """Returns the caller for whom a connection counts; "" for a stranger's."""
@@ -223,6 +233,7 @@ class _Outside(_FrontSide):
     def __init__(self, front: Front, number: int, bytes_max: int, unread_seconds: float) -> None:
         super().__init__()
         self.number = number
+        self.unauthenticated = 0
         self._front = front
         self._bytes_left: int | None = bytes_max
         self._unread_seconds = unread_seconds

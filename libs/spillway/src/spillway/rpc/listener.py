@@ -26,14 +26,17 @@ from spillway.rpc.incoming import message_of
 from spillway.rpc.reflected import VERB as REFLECTION
 from spillway.rpc.reflected import Reflection
 from spillway.rpc.security import MEBIBYTE, STRANGER, Gate, RpcSettings
-from spillway.rpc.shares import Places, Shares
+from spillway.rpc.shares import HolderPlaces, Shares
 from spillway.settings import OperatorError
 
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
 """The largest request that gRPC ever accepts."""
-RECEIVE_FACTOR: Final = 2
+RECEIVE_FACTOR: Final = 4
 """gRPC accepts this many times the largest request of any caller. What is still too large gets our own answer; beyond
 it gRPC answers itself."""
+PENDING_CALLS_MAX: Final = 10_000
+"""The calls of all connections that gRPC keeps until our loop takes them. It ends further ones at random as cancelled,
+also those of callers who make few; its own bound is 1,000."""
 METADATA_BYTES_MAX: Final = 16 * 1024
 """The bound on one call's headers. Beyond it gRPC refuses some calls itself, and beyond twice the bound all calls."""
 LOOK_SECONDS: Final = 0.25
@@ -49,6 +52,8 @@ _OPTIONS: Final = (
     ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES_MAX),
     ("grpc.http2.bdp_probe", 0),  # It would let a stranger send megabytes that nobody has asked for yet.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS_MAX),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),  # A busy process reads pings late; then two seem too close together.
 )
@@ -67,7 +72,7 @@ class Listener:
         self._service = service
         self._front = Front(settings, gate.connections_of_an_address(), gate.connections_of_a_caller())
         self._shares = shares
-        self._strangers = Places(settings.messages_caller_max)
+        self._strangers = HolderPlaces(settings.messages_caller_max)
         self._health = HealthService(settings.health_watches_max, self._receive_for_health)
         self._handlers = {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self._handlers |= self._health.handlers()
@@ -122,7 +127,11 @@ class Listener:
     def identify(self, context: Any) -> Caller:
         """Returns the caller of a call, by token or certificate. Raises UNAUTHENTICATED."""
         authorization = dict(context.invocation_metadata() or ()).get("authorization", "")
-        return self._gate.identify(authorization, _certificate_names(context))
+        try:
+            return self._gate.identify(authorization, _certificate_names(context))
+        except RequestError:
+            self._front.note_unauthenticated(context.peer())
+            raise
 
     def calling(self, caller: Caller, context: Any) -> AbstractContextManager[None]:
         """Counts a call on its connection while it runs. The connection is known from then on."""

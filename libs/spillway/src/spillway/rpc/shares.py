@@ -52,8 +52,8 @@ class Shares:
         """share: the share of each caller."""
         self._share = share
         self._running = Counter[tuple[str, bool]]()
-        self._computing = Places(share.computations)
-        self._receiving = Places(share.messages)
+        self._computing = HolderPlaces(share.computations)
+        self._receiving = HolderPlaces(share.messages)
         self._unsent = Counter[str]()
         """By caller, the bytes of answers that clients have not taken yet."""
 
@@ -114,7 +114,7 @@ class Shares:
                 del self._unsent[caller.name]
 
 
-class Places:
+class HolderPlaces:
     """Gives each holder, a caller or a connection, a lock with `most` places."""
 
     def __init__(self, most: int) -> None:
