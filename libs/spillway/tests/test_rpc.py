@@ -27,7 +27,7 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, request_bytes
+from spillway.rpc.calls import LENDING, PLANNER, REQUEST_BYTES_MOST, SCALING, Call, request_bytes
 from spillway.rpc.client import ClientTimeouts, PlannerClient
 from spillway.rpc.endpoints import is_loopback
 from spillway.rpc.fleets import FLEET_KEY, fleet_in
@@ -472,6 +472,13 @@ async def test_too_large_a_request_is_told_the_bound() -> None:
         code, text = await refusal(client.apply(request))
     assert code == "INVALID_ARGUMENT"
     assert "bytes: expected at most 4194304" in text
+
+
+async def test_a_request_that_no_server_accepts_is_not_sent() -> None:
+    async with serving(FakePlanner()) as (_, client):
+        code, text = await refusal(client.apply(api.ApplyRequest(("x" * (REQUEST_BYTES_MOST + 1),))))
+    assert code == "INVALID_ARGUMENT"
+    assert f"expected at most {REQUEST_BYTES_MOST}" in text
 
 
 async def test_bytes_that_are_no_request_are_refused() -> None:

@@ -17,6 +17,8 @@ from google.protobuf.message import Message
 from spillway import messages
 from spillway.api_errors import RequestError, invalid
 
+REQUEST_BYTES_MOST: Final = 16 * 2**20
+"""The largest request that any server of ours accepts, and that a client of ours sends."""
 _BITS_BY_TYPE: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
 
 
@@ -57,15 +59,22 @@ def message_bytes(value: object, message: Message) -> bytes:
 
 
 def request_bytes(value: object, message: Message) -> bytes:
-    """Returns the bytes of a request. Raises RequestError for a number that does not fit into its field."""
+    """Returns the bytes of a request.
+
+    Raises RequestError for a number that does not fit into its field, and for a request that no server accepts: gRPC
+    itself would refuse that one, with a code that means another thing.
+    """
     try:
-        return message_bytes(value, message)
+        data = message_bytes(value, message)
     except ValueError as error:
         for field, descriptor in message.DESCRIPTOR.fields_by_name.items():
             number, bits = getattr(value, field, None), _BITS_BY_TYPE.get(descriptor.cpp_type)
             if isinstance(number, int) and bits is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
                 raise invalid(field, number, f"a number within {bits} bits") from None
         raise RequestError("INVALID_ARGUMENT", f"the request: {error}") from None
+    if len(data) > REQUEST_BYTES_MOST:
+        raise invalid("request", f"{len(data)} bytes", f"at most {REQUEST_BYTES_MOST}")
+    return data
 
 
 def with_keys(request: Any) -> Any:

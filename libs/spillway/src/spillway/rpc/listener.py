@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from spillway.api import RequestError
 from spillway.rpc.call_server import UNTIL_SENT, CallServer
 from spillway.rpc.callers import Caller
+from spillway.rpc.calls import REQUEST_BYTES_MOST
 from spillway.rpc.endpoints import read_file
 from spillway.rpc.front import Front
 from spillway.rpc.health import SERVICE as HEALTH
@@ -25,12 +26,10 @@ from spillway.rpc.health import HealthService
 from spillway.rpc.incoming import message_of
 from spillway.rpc.reflected import VERB as REFLECTION
 from spillway.rpc.reflected import Reflection
-from spillway.rpc.security import MEBIBYTE, STRANGER, Gate, RpcSettings
+from spillway.rpc.security import STRANGER, Gate, RpcSettings
 from spillway.rpc.shares import HolderPlaces, Shares
 from spillway.settings import OperatorError
 
-RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
-"""The largest request that gRPC ever accepts."""
 RECEIVE_FACTOR: Final = 4
 """gRPC accepts this many times the largest request of any caller. What is still too large gets our own answer; beyond
 it gRPC answers itself."""
@@ -198,10 +197,10 @@ class Listener:
 
     def _accepts_all_sizes(self) -> bool:
         """Returns whether the server accepts the largest request of each caller."""
-        return self._receive_bytes >= min(RECEIVE_BYTES_MAX, self._gate.request_bytes_most())
+        return self._receive_bytes >= min(REQUEST_BYTES_MOST, self._gate.request_bytes_most())
 
     async def _open(self) -> None:
-        self._receive_bytes = min(RECEIVE_BYTES_MAX, RECEIVE_FACTOR * self._gate.request_bytes_most())
+        self._receive_bytes = min(REQUEST_BYTES_MOST, RECEIVE_FACTOR * self._gate.request_bytes_most())
         bounds = (
             ("grpc.max_concurrent_streams", self._settings.streams_max),
             ("grpc.max_receive_message_length", self._receive_bytes),
