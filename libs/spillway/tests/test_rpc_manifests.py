@@ -16,7 +16,7 @@ from spillway.kubernetes import manifest_text
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, read_object, read_once
 from spillway.rpc.callers import Caller
 from spillway.rpc.manifest_fields import manifests_of
-from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
+from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, READ_IN_TURN_CHARACTERS, ManifestReading
 from spillway.yaml_text import ValueBudget, read_counted
 
 EVERYWHERE = Caller("root")
@@ -87,6 +87,21 @@ async def test_what_is_too_large_is_refused_before_anything_is_read(
         await reading.checked(SHOP, verb, REQUESTS[verb]("[],\n" * MANIFEST_BYTES_MAX))
     assert refused.value.code == "INVALID_ARGUMENT"
     assert yaml_readings == []
+
+
+async def test_many_short_manifests_of_one_caller_leave_another_its_time(reading: ManifestReading) -> None:
+    """They are read on the event loop, one of each caller in an iteration."""
+    answered: list[str] = []
+
+    async def ask(caller: Caller, characters: int) -> None:
+        manifest = f"kind: Deployment\nmetadata: {{name: web, namespace: {caller.name}}}\nx: {'x' * characters}\n"
+        await reading.checked(caller, "apply", api.ApplyRequest((manifest,)))
+        answered.append(caller.name)
+
+    many = [ask(SHOP, READ_IN_TURN_CHARACTERS) for _ in range(20)]
+    await asyncio.gather(*many, ask(BANK, READ_IN_TURN_CHARACTERS), ask(BANK, 10))
+    assert answered.index("bank") == 0
+    assert [name for name in answered[:4] if name == "bank"] == ["bank", "bank"]
 
 
 async def test_an_item_that_is_too_large_is_that_items_alone(reading: ManifestReading) -> None:

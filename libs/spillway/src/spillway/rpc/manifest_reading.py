@@ -20,11 +20,15 @@ from spillway.rpc.callers import Caller
 from spillway.rpc.manifest_fields import manifests_of, with_manifests
 from spillway.rpc.namespaces import check_namespaces
 from spillway.rpc.pods import bounds_pods, check_pods
+from spillway.rpc.shares import HolderPlaces
 from spillway.yaml_text import ValueBudget
 
 READ_AT_ONCE_CHARACTERS: Final = 16_384
-"""The bound on all manifests of a request that is read on the event loop, in at most about 20 ms. Longer ones are read
-in a thread."""
+"""The bound on all manifests of a request that is read on the event loop. That takes about 20 ms for real manifests,
+and up to 80 ms for one of many empty values. Longer ones are read in a thread."""
+READ_IN_TURN_CHARACTERS: Final = 2_048
+"""The bound on all manifests of a request that is read without a turn. Above it one request of each caller is read in
+an iteration of the event loop, so that many of them leave others their time."""
 THREADS: Final = 2
 """The number of threads. With two, one caller's long request leaves a thread for another caller. More would wait for
 the interpreter."""
@@ -63,6 +67,7 @@ class ManifestReading:
         self._prepare = prepare
         self._threads = ThreadPoolExecutor(THREADS, "manifests")
         self._lines: dict[str, _Line] = {}
+        self._turns = HolderPlaces(1)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -73,9 +78,9 @@ class ManifestReading:
         if not isinstance(request, PlanBatchRequest):  # In a batch each item is refused on its own.
             for where, text in texts:
                 check_size(text, where)
-        if sum(len(text) for _, text in texts) <= READ_AT_ONCE_CHARACTERS:
-            is_looked_at = caller.is_restricted or bounds_pods(caller, self._pod_security)
-            return self._read_and_check(caller, verb, request) if is_looked_at else request
+        characters = sum(len(text) for _, text in texts)
+        if characters <= READ_AT_ONCE_CHARACTERS:
+            return await self._read_short(caller, verb, request, characters)
         line = self._lines.setdefault(caller.name, _Line(asyncio.Lock()))
         if line.asking >= self._waiting_max:
             metrics.REQUESTS_DENIED.labels("manifests").inc()
@@ -91,6 +96,15 @@ class ManifestReading:
             line.asking -= 1
             if not line.asking:
                 self._lines.pop(caller.name, None)
+
+    async def _read_short(self, caller: Caller, verb: str, request: Any, characters: int) -> Any:
+        if not (caller.is_restricted or bounds_pods(caller, self._pod_security)):
+            return request
+        if characters <= READ_IN_TURN_CHARACTERS:
+            return self._read_and_check(caller, verb, request)
+        async with self._turns.of(caller.name):
+            await asyncio.sleep(0)
+            return self._read_and_check(caller, verb, request)
 
     def _read_long(self, caller: Caller, verb: str, request: Any) -> Any:
         return self._prepare(self._read_and_check(caller, verb, request))
