@@ -12,7 +12,7 @@ from planner.core.requests import decisions
 from planner.settings import PlannerSettings
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, ScaleRequest
-from spillway.events import STATE_ABSENT, STATE_PRESENT, DecisionRecorded, Event, WorkloadObserved
+from spillway.events import STATE_ABSENT, STATE_PRESENT, CapacityNeeded, DecisionRecorded, Event, WorkloadObserved
 from spillway.lending_marks import LENDING
 from spillway.model import NODE_LENT, Part, Taint, WorkloadFacts
 
@@ -42,6 +42,7 @@ class HomingWorld:
         self.ready: dict[tuple[str, Key], int] = {}
         self.bound: dict[tuple[str, Key], int] = {}
         self.decided: list[DecisionRecorded] = []
+        self.needs: list[CapacityNeeded] = []
         self.fewest = 10_000
         self.sequence = 0
         self._had_lent: set[str] = set()
@@ -98,6 +99,8 @@ class HomingWorld:
             if isinstance(event, Tombstone):
                 self.fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
                 continue
+            if isinstance(event, CapacityNeeded):
+                self.needs.append(event)
             if isinstance(event, DecisionRecorded):
                 self.decided.append(event)
                 if event.division:

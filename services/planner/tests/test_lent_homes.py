@@ -172,6 +172,20 @@ def test_while_some_have_no_place_at_all_their_need_counts() -> None:
 NAMES = ("web", "big", "mid", "low", "end")
 
 
+def test_an_old_need_is_not_said_again_once_what_waited_has_places() -> None:
+    """Its homes lend nothing any more since replicas had begun to wait."""
+    world = overflowed(16)
+    assert world.needed() == {"own-1": 6}
+    world.apply(40)
+    del world.lent["own-1"]
+    world.run(10)
+    assert world.needed() == {}
+    before = len(world.needs)
+    world.apply(12)
+    world.run(10)
+    assert (world.needs[before:], world.needed()) == ([], {})
+
+
 def many_overflowed() -> HomingWorld:
     """Five of twelve replicas each, of which own-1 takes eight in all; its room is another one each second."""
     world = HomingWorld({"own-1": 8, "cloud-1": 80}, PlannerRules())

@@ -49,6 +49,7 @@ class LentHomes:
         self._looked_at = moment.now
         lending = frozenset(name for name, view in state.clusters.items() if view.nodes.lends)
         concerned = dict(_concerned(state, overflowed, lending))
+        self._end_needs_without_lent_homes(state, concerned)
         for key in self._next(state, concerned, moment):
             workload, entries = state.workloads[key], concerned[key]
             going = _going(state, workload, entries)
@@ -57,6 +58,16 @@ class LentHomes:
             workload.home_needs = {**self._kept(state, key, free, needs, moment.now), **needs}
         found = (key for key in concerned if key in self._found_of)
         return [event for key in found for event in _unsaid(state, state.workloads[key], moment)]
+
+    def _end_needs_without_lent_homes(self, state: PlannerState, concerned: Overflowed) -> None:
+        """Ends the needs of workloads whose homes lend nothing any more.
+
+        While replicas of such a workload wait, its need is not in the log. Otherwise the old need would be published
+        once they have places again.
+        """
+        for key in self._found_of.keys() - concerned.keys():
+            if key in state.workloads:
+                state.workloads[key].home_needs = {}
 
     def _kept(
         self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
