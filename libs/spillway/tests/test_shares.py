@@ -5,17 +5,20 @@ from itertools import pairwise
 
 import pytest
 
+from spillway.api import RequestError
+from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
 from spillway.rpc.shares import COMPUTED, CallerShare, Shares
 
 SHOP, BANK = Caller("shop"), Caller("bank")
+ONE = CallerShare(calls=500, watches=1, computations=1, messages=1, unsent_bytes=100)
 ASKED = 20
 
 
 @pytest.mark.parametrize("verb", ["list", "list_clusters", "list_nodes", "list_orphans", "list_policies", "plan"])
 async def test_of_many_that_come_at_once_a_turn_of_the_loop_computes_a_share(verb: str) -> None:
     """Each is computed in one piece. Else whoever comes next waits for all of them."""
-    shares, computed = Shares(CallerShare(calls=500, watches=1, computations=2)), 0
+    shares, computed = Shares(ONE._replace(computations=2)), 0
 
     async def compute() -> None:
         nonlocal computed
@@ -32,7 +35,7 @@ async def test_of_many_that_come_at_once_a_turn_of_the_loop_computes_a_share(ver
 
 
 async def test_another_caller_waits_for_none_of_them() -> None:
-    shares, order = Shares(CallerShare(calls=500, watches=1, computations=1)), list[str]()
+    shares, order = Shares(ONE), list[str]()
 
     async def compute(caller: Caller) -> None:
         async with shares.computing(caller, "list"):
@@ -44,7 +47,42 @@ async def test_another_caller_waits_for_none_of_them() -> None:
 
 
 async def test_what_is_not_computed_waits_for_nothing() -> None:
-    shares = Shares(CallerShare(calls=500, watches=1, computations=1))
+    shares = Shares(ONE)
     assert not {"get", "apply", "watch"} & COMPUTED
     async with shares.computing(SHOP, "list"), shares.computing(SHOP, "get"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("unsent", "size", "is_sent"),
+    [
+        pytest.param(0, 100, True, id="it fits"),
+        pytest.param(0, 1000, True, id="the only one is sent whatever its size"),
+        pytest.param(60, 40, True, id="both fit"),
+        pytest.param(60, 41, False, id="a byte too many"),
+    ],
+)
+def test_unsent_answers_of_a_caller_are_bounded_and_free_again_once_sent(unsent: int, size: int, is_sent: bool) -> None:
+    shares = Shares(ONE)
+
+    def send(caller: Caller, size: int) -> None:
+        with shares.sending(caller, "get", size):
+            pass
+
+    for _ in range(2):
+        with shares.sending(SHOP, "get", unsent):
+            send(BANK, 1000)
+            if is_sent:
+                send(SHOP, size)
+            else:
+                with pytest.raises(RequestError, match="expected at most 100 with this one of 41") as refused:
+                    send(SHOP, size)
+                assert (refused.value.code, refused.value.reason) == ("RESOURCE_EXHAUSTED", TOO_MANY_RUN)
+        send(SHOP, 1000)
+
+
+async def test_messages_of_a_caller_are_received_a_few_at_a_time() -> None:
+    shares = Shares(ONE)
+    async with shares.receiving(SHOP), shares.receiving(BANK):
+        assert shares.receiving(SHOP).locked()
+    assert not shares.receiving(SHOP).locked()
