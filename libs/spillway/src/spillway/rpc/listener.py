@@ -23,11 +23,12 @@ from spillway.rpc.endpoints import read_file
 from spillway.rpc.front import Front
 from spillway.rpc.health import SERVICE as HEALTH
 from spillway.rpc.health import HealthService
+from spillway.rpc.holder_places import HolderPlaces
 from spillway.rpc.incoming import message_of
 from spillway.rpc.reflected import VERB as REFLECTION
 from spillway.rpc.reflected import Reflection
 from spillway.rpc.security import STRANGER, Gate, RpcSettings
-from spillway.rpc.shares import HolderPlaces, Shares
+from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError
 
 RECEIVE_FACTOR: Final = 4

@@ -17,10 +17,10 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, re
 from spillway.kubernetes.pod_security import ANY
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
+from spillway.rpc.holder_places import HolderPlaces
 from spillway.rpc.manifest_fields import manifests_of, with_manifests
 from spillway.rpc.namespaces import check_namespaces
 from spillway.rpc.pods import bounds_pods, check_pods
-from spillway.rpc.shares import HolderPlaces
 from spillway.yaml_text import ValueBudget
 
 READ_AT_ONCE_CHARACTERS: Final = 16_384

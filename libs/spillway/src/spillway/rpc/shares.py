@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
 
 from spillway import metrics
 from spillway.api import RequestError
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
+from spillway.rpc.holder_places import HolderPlaces
 
 COMPUTED: Final = frozenset(
     (
@@ -112,18 +112,3 @@ class Shares:
             self._unsent[caller.name] -= size
             if not self._unsent[caller.name]:
                 del self._unsent[caller.name]
-
-
-class HolderPlaces:
-    """Gives each holder, a caller or a connection, a lock with `most` places."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._locks: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """An entry disappears when nothing holds it or waits for it."""
-
-    def of(self, holder: str) -> asyncio.Semaphore:
-        lock = self._locks.get(holder)
-        if lock is None:
-            lock = self._locks[holder] = asyncio.Semaphore(self._most)
-        return lock
