@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from hpa.core import state
+from hpa.core import unseen
 from hpa.core.heard.heard import HeardRecord
 from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
@@ -91,7 +91,7 @@ def test_no_decision_depends_on_when_positions_are_written(restarts: bool) -> No
 
 
 def test_a_standby_keeps_nothing_of_what_a_state_of_the_partition_has_seen() -> None:
-    """Reports that the policy does not name change nothing, so no state of their own workload ever follows them."""
+    """Reports that are older than the known one change nothing, so no state of their own workload ever follows them."""
     made = quiet()
     (policy,) = [one for one in made.log if isinstance(one.event, ScalePolicyDeclared)]
     assert isinstance(policy.event, ScalePolicyDeclared)
@@ -100,11 +100,9 @@ def test_a_standby_keeps_nothing_of_what_a_state_of_the_partition_has_seen() -> 
         standby.follow(heard)
     standby.read_whole()
     offset = standby.positions.reached[PLACE]
-    with patch.object(state, "UNSEEN_LOOK", 20):
+    with patch.object(unseen, "UNSEEN_LOOK", 20):
         for number in range(500):
-            standby.follow(
-                HeardRecord(LOAD.name, 0, offset + number, "/".join(KEY), load("unnamed", number, at(1_001)))
-            )
+            standby.follow(HeardRecord(LOAD.name, 0, offset + number, "/".join(KEY), load("queue", number, at(9))))
             if number % 10 == 9:
                 seen = ((f"{LOAD.name}/0", offset + number),)
                 said = replace(states(made)[-1], name="busy", positions=seen, generation=Generation(9, number))

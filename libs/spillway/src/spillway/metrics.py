@@ -195,7 +195,8 @@ SCALE_FAILED: Final = Counter(
 )
 SCALE_INPUTS_DROPPED: Final = Counter(
     "spillway_scale_inputs_dropped",
-    "Input records without effect, by reason (known, unknown workload, future, error, too large: all of one workload)",
+    "Input records without effect, by reason (known, unknown, unnamed, future, error, too large: all of one workload, "
+    "too long: its names, too many: more than a standby keeps)",
     ["why"],
 )
 

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from hpa.core.heard.heard import INPUTS, HeardRecord
+from hpa.core.heard.kept import fitted, has_long_names
 from hpa.core.scaled import BadPolicy
 from hpa.core.state import HpaState
 from hpa.core.stored import UnreadableState
@@ -40,8 +41,11 @@ class ScalingIntake:
         if isinstance(record.event, TurnTaken):
             return
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
+        if has_long_names(record.event):
+            self.state.dropped["too long"] = self.state.dropped.get("too long", 0) + 1
+            return
         trace = tracing.carried(record.headers) if live else ()
-        one = HeardRecord(record.topic, record.partition, record.offset, record.key, record.event, trace)
+        one = HeardRecord(record.topic, record.partition, record.offset, record.key, fitted(record.event), trace)
         if self.hear is None:
             self.state.follow(one)
         elif record.topic in INPUTS:

@@ -12,6 +12,7 @@ import structlog
 
 from hpa.core.draft import Draft
 from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.kept import kept_bytes
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver
 from hpa.core.state import HpaState
@@ -82,6 +83,7 @@ class Hpa:
         self._has_begun = False
         self._draft: Draft | None = None
         self._heard: deque[HeardRecord] = deque()
+        self._heard_bytes = 0
         self._room = asyncio.Event()
         self._origins = tracing.Origins[tuple[str, str]]()
         role = StandbyRole("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect,))
@@ -105,6 +107,7 @@ class Hpa:
 
     def begin(self) -> Follower:
         self._heard.clear()
+        self._heard_bytes = 0
         self._intake = ScalingIntake(self._new_state)
         self._follower = follower_into(self._intake, self._bus)
         return self._follower
@@ -159,10 +162,15 @@ class Hpa:
                 self._state.positions.stand(positions.items())
             return
         self._heard.extend(records)
+        self._heard_bytes += sum(map(kept_bytes, records))
         self.standby.requests.asked.set()
-        while len(self._heard) > self._settings.records_waiting_max and not self.standby.is_ending:
+        while self._is_full() and not self.standby.is_ending:
             self._room.clear()
             await self._room.wait()
+
+    def _is_full(self) -> bool:
+        bounds = self._settings
+        return len(self._heard) > bounds.records_waiting_max or self._heard_bytes > bounds.records_waiting_bytes_max
 
     def pause_seconds(self) -> float:
         """Returns the seconds until the next decision is due."""
@@ -211,6 +219,7 @@ class Hpa:
             if not is_heard:  # Decisions before this record used up the time.
                 break
             self._heard.popleft()
+            self._heard_bytes -= kept_bytes(heard)
             if is_over():
                 break
         self._room.set()

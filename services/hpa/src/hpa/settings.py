@@ -76,6 +76,17 @@ class HpaSettings(StandbySettings):
         "number of input records waiting for a decision at which hpa stops reading more",
         "this bounds memory; further records wait in the log",
     )
+    records_waiting_bytes_max: int = constant(
+        64 * 1024 * 1024,
+        "number of bytes of input records waiting for a decision at which hpa stops reading more",
+        "this bounds memory, as a backlog may have thousands of partitions; further records wait in the log",
+    )
+    unseen_bytes_max: int = constant(
+        64 * 1024 * 1024,
+        "number of bytes of records that a standby keeps because no state shows a decision on them; beyond it "
+        "the oldest values of the workload that has most are dropped",
+        "this bounds memory; the active instance shows at least each 2,000 records how far it came",
+    )
     records_in_group_max: int = constant(
         1_000,
         "largest number of input records whose decisions one transaction writes",
@@ -118,6 +129,7 @@ class HpaSettings(StandbySettings):
             missed_ms=_milliseconds(self.missed_seconds),
             series_max=self.series_max,
             positions_behind_max=self.positions_behind_max,
+            unseen_bytes_max=self.unseen_bytes_max,
         )
 
 

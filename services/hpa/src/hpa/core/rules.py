@@ -17,6 +17,7 @@ class HpaRules(Struct, frozen=True):
     forgotten_ms: a stopped series counts as gone after this time, if other series of its metric go on.
     future_max_ms: a time further in the future is not believed.
     missed_ms: if a decision is later than this after its due instant, it is made for the present time instead.
+    unseen_bytes_max: a standby keeps no more bytes of records that are not decided on yet, if they are values.
     positions_behind_max: a state is written when more records than this were read since; no decision depends on it.
     """
 
@@ -30,6 +31,7 @@ class HpaRules(Struct, frozen=True):
     missed_ms: int = 300_000
     series_max: int = 2_000
     positions_behind_max: int = 2_000
+    unseen_bytes_max: int = 64 * 1024 * 1024
 
 
 DEFAULT_RULES: Final = HpaRules()

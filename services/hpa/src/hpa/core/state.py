@@ -25,6 +25,7 @@ from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, RefusedPolicy, Sc
 from hpa.core.sizing.composing import NextEvaluation, SizingCase, SizingResult
 from hpa.core.sizing.sizing import size, trace_of, words_of
 from hpa.core.stored import fitting, read_stored, stored_of
+from hpa.core.unseen import UnseenRecords
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
 from spillway.events import Event
@@ -32,8 +33,6 @@ from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStat
 from spillway.kubernetes.manifest_text import read_object
 from spillway.model import NO_GENERATION, Generation
 
-UNSEEN_LOOK = 1_000
-"""A standby drops the records that no state needs after each so many unseen records of one workload."""
 ALL = 2**62
 """The limit on decisions in one call for callers that want no limit."""
 
@@ -54,6 +53,7 @@ class HpaState:
         self.decided: dict[WorkloadKey, ScaleDecided] = {}
         self.states: dict[WorkloadKey, ScaleStateChanged] = {}
         self.positions = Positions()
+        self._unseen = UnseenRecords(self.positions, rules.unseen_bytes_max)
         self.dropped: dict[str, int] = {}
         self.failed: list[FailedDecision] = []
         self.failing: set[tuple[WorkloadKey, str]] = set()
@@ -112,9 +112,8 @@ class HpaState:
                 self._take(key, heard)
                 self._forget_gone(key)
         elif heard.offset >= scaled.positions.get(f"{heard.topic}/{heard.partition}", 0):
-            scaled.unseen.append(heard)
-            if len(scaled.unseen) % UNSEEN_LOOK == 0:
-                scaled.unseen = [one for one in scaled.unseen if not self.positions.is_told(one)]
+            if is_named(scaled.policy, heard.event):  # The active instance drops others, too.
+                self._drop("too many", self._unseen.keep(scaled, heard, self.scaled.values()))
         elif heard.topic not in FORGETTING:
             self._take(key, heard)
 
@@ -174,8 +173,7 @@ class HpaState:
         inputs = self._inputs(key)
         stored.restore(inputs)
         forget_unnamed(scaled.policy, inputs)
-        waiting, scaled.unseen = scaled.unseen, []
-        for heard in waiting:
+        for heard in self._unseen.release(scaled):
             self._keep(key, heard)
 
     def _forget(self, topic: str, key: WorkloadKey) -> None:
@@ -530,5 +528,6 @@ class HpaState:
             inputs = self.inputs[key] = WorkloadInputs()
         return inputs
 
-    def _drop(self, why: str) -> None:
-        self.dropped[why] = self.dropped.get(why, 0) + 1
+    def _drop(self, why: str, count: int = 1) -> None:
+        if count:
+            self.dropped[why] = self.dropped.get(why, 0) + count

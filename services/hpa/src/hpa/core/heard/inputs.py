@@ -257,7 +257,7 @@ class WorkloadInputs:
         others = sum(row_size(row[0]) for one, kept in self.backlogs.items() if one != key for row in kept.rows)
         if others + backlog_size(event) <= BACKLOGS_MAX:
             return ""
-        return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
+        return too_many_partitions(event)
 
     def forget_old(self, now_ms: int, rules: HpaRules) -> None:
         """Removes series without a report for forgotten_ms, once half of series_max series are kept.
@@ -341,6 +341,11 @@ def name_of(key: LoadKey) -> LoadName:
 def backlog_size(event: BacklogObserved) -> int:
     """Returns an upper bound for the bytes of the event's partitions in a record."""
     return sum(row_size(one.topic) for one in event.partitions)
+
+
+def too_many_partitions(event: BacklogObserved) -> str:
+    """Returns the trouble of a backlog that has more partitions than are kept."""
+    return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
 
 def row_size(topic: str) -> int:

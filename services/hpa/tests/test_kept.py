@@ -1,0 +1,167 @@
+"""What a record takes while it waits for a decision is bounded, whatever its publisher put into it."""
+
+import asyncio
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpa.core.heard.heard import FORGETTING, HeardRecord
+from hpa.core.heard.inputs import BACKLOGS_MAX, SOURCE_MAX, TROUBLE_MAX
+from hpa.core.heard.kept import NAMES_BYTES_MAX, RECORD_BYTES, fitted, has_long_names, kept_bytes
+from hpa.core.rules import HpaRules
+from hpa.core.scaled import never
+from hpa.core.state import HpaState
+from hpa.log import ScalingIntake
+from hpa.service import Hpa, HpaClocks
+from hpa.settings import HpaSettings
+from spillway.addresses import BACKLOG, LOAD, address_of
+from spillway.bus import Record
+from spillway.events import Event
+from spillway.events_scaling import LoadObserved, PartitionBacklog, ScalePolicyDeclared, ScaleStateChanged
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
+from spillway.running.request_queue import Decisions
+
+from .world import KAFKA, KEY, at, backlog, begun, external, hpa, load, scaled_object
+
+LONG = 2 * 1024 * 1024 * "x" + "\U0001f600"
+"""Python keeps four bytes for each character of this."""
+QUEUE = hpa([external("queue", "10")])
+
+
+def standby(manifest: dict[str, Any] = QUEUE, rules: HpaRules | None = None) -> HpaState:
+    """A standby that has read one declared policy, and none of its state."""
+    state = HpaState(rules or HpaRules(), lambda _: 0)
+    for heard in begun(manifest, replicas=1).log:
+        if not isinstance(heard.event, ScaleStateChanged):
+            state.follow(heard)
+    state.read_whole()
+    return state
+
+
+def record(event: Event, offset: int = 0) -> HeardRecord:
+    address = address_of(event)
+    return HeardRecord(address.topic.name, 0, offset, address.key, event)
+
+
+def taken(intake: ScalingIntake, *events: Event) -> list[HeardRecord]:
+    """The records of these events that the intake keeps."""
+    for number, event in enumerate(events):
+        address = address_of(event)
+        intake.take(Record(address.topic.name, 0, number, address.key, event), live=True)
+    return values(intake.state)
+
+
+def values(state: HpaState) -> list[HeardRecord]:
+    """The values and backlogs that wait."""
+    return [one for one in state.scaled[KEY].unseen if one.topic in FORGETTING]
+
+
+def intake_of(state: HpaState) -> ScalingIntake:
+    return ScalingIntake(lambda _: state)
+
+
+def test_a_text_is_cut_before_its_record_is_kept() -> None:
+    value, queue = load("queue", 1, at(1)), replace(backlog([1], at(1)), group="g")
+    kept = taken(intake_of(standby()), replace(value, source=LONG), replace(value, trouble=LONG))
+    assert [len(one.event.source) for one in kept if isinstance(one.event, LoadObserved)] == [SOURCE_MAX, 4]
+    assert all(isinstance(one.event, LoadObserved) and len(one.event.trouble) <= TROUBLE_MAX for one in kept)
+    both = scaled_object([KAFKA])
+    (one,) = taken(intake_of(standby(both)), replace(queue, source=LONG, trouble=LONG))
+    assert kept_bytes(one) < 10_000
+    assert fitted(value) is value
+
+
+@pytest.mark.parametrize("field", ["metric", "object", "series", "cluster", "pod"])
+def test_a_value_with_long_names_is_not_kept(field: str) -> None:
+    state = standby()
+    long = replace(load("queue", 1, at(1)), **{field: "x" * NAMES_BYTES_MAX})
+    assert taken(intake_of(state), long, load("queue", 2, at(2))) == [record(load("queue", 2, at(2)), 1)]
+    assert state.dropped == {"too long": 1}
+    assert not has_long_names(replace(long, **{field: "ä" * 500}))
+    assert has_long_names(replace(long, **{field: "ä" * (NAMES_BYTES_MAX // 2)}))
+    assert not has_long_names(None)
+
+
+def test_a_backlog_of_more_partitions_than_are_kept_has_none_and_says_why() -> None:
+    rows = tuple(PartitionBacklog("orders", number, 1, 1, 0) for number in range(BACKLOGS_MAX // 48))
+    many = replace(backlog([1], at(1)), partitions=rows)
+    (one,) = taken(intake_of(standby(scaled_object([KAFKA]))), many)
+    assert one.event == replace(many, partitions=(), trouble=f"{len(rows)} partitions are more than is kept of one "
+                                "workload's queues")  # fmt: skip
+    assert fitted(replace(many, trouble="no broker")) == replace(many, partitions=(), trouble="no broker")
+
+
+def test_a_standby_leaves_out_what_no_policy_names_and_its_position_passes_it() -> None:
+    state = standby()
+    for number, name in enumerate(("nobody-names-this", "queue", "nobody-names-this")):
+        state.follow(record(load(name, 1, at(number)), number))
+    assert [one.offset for one in values(state)] == [1]
+    assert state.positions.reached[LOAD.name, 0] == 3
+    state.follow(record(backlog([5], at(1))))
+    assert [one.topic for one in values(state)] == [LOAD.name]
+    assert state.positions.reached[BACKLOG.name, 0] == 1
+
+
+def test_what_a_standby_keeps_is_bounded_by_bytes_and_the_newest_values_stay() -> None:
+    most = 200 * RECORD_BYTES
+    state = standby(rules=HpaRules(unseen_bytes_max=most))
+    (declared,) = [one.event for one in begun(QUEUE).log if isinstance(one.event, ScalePolicyDeclared)]
+    state.follow(record(replace(declared, name="other", generation=Generation(1, 9))))
+    other = record(replace(load("queue", 1, at(0)), name="other"))
+    state.follow(other)
+    for number in range(1, 1_500):
+        state.follow(record(load("queue", number, at(number)), number))
+        kept = itertools.chain.from_iterable(scaled.unseen for scaled in state.scaled.values())
+        assert sum(map(kept_bytes, kept)) <= most + 2 * RECORD_BYTES
+    unseen = values(state)
+    assert [one.offset for one in unseen] == list(range(1_500 - len(unseen), 1_500))
+    assert len(unseen) > 50
+    assert state.dropped == {"too many": 1_499 - len(unseen)}
+    assert state.scaled[KEY[0], "other"].unseen == [other]
+
+
+def test_records_that_a_state_has_seen_are_dropped_before_any_other() -> None:
+    """Of another workload of the partition: no state of their own workload follows what has no effect."""
+    made = begun(QUEUE, replicas=1)
+    made.say(load("queue", 40, at(10)))
+    (policy,) = [one.event for one in made.log if isinstance(one.event, ScalePolicyDeclared)]
+    (*_, written) = [one.event for one in made.log if isinstance(one.event, ScaleStateChanged)]
+    state = HpaState(HpaRules(unseen_bytes_max=200 * RECORD_BYTES), lambda _: 0)
+    for heard in (*made.log, record(replace(policy, name="other", generation=Generation(1, 9)))):
+        state.follow(heard)
+    state.read_whole()
+    for number in range(1, 600):
+        state.follow(record(load("queue", number, at(9)), number))
+        if number % 10 == 0:
+            seen = ((f"{LOAD.name}/0", number),)
+            told = replace(written, name="other", positions=seen, generation=Generation(9, number))
+            state.follow(record(told, number))
+    assert state.dropped == {}
+    assert len(values(state)) < 200
+
+
+def test_a_declaration_and_pods_are_never_dropped() -> None:
+    state = standby(rules=HpaRules(unseen_bytes_max=1))
+    before = [one for one in state.scaled[KEY].unseen if one.topic != LOAD.name]
+    for number in range(100):
+        state.follow(record(load("queue", number, at(number)), number))
+    assert [one for one in state.scaled[KEY].unseen if one.topic != LOAD.name] == before
+
+
+async def test_what_waits_in_the_turn_is_bounded_by_bytes() -> None:
+    settings = HpaSettings(records_waiting_bytes_max=10 * RECORD_BYTES)
+    bus, clocks = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaClocks(lambda: at(10), lambda: 0.0)
+    made = Hpa(bus, settings, "hpa-1", clocks)
+    made._state = begun(QUEUE, replicas=1).state
+    few = [record(load("queue", 1, at(1)), number) for number in range(8)]
+    await asyncio.wait_for(made._hear(few, {}), 5)
+    waits = asyncio.create_task(made._hear([record(load("queue", 1, at(1)), 8 + number) for number in range(8)], {}))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waits.done()
+    made._decide_heard(Decisions(), never)
+    await asyncio.wait_for(waits, 5)
+    assert made._heard_bytes == 0
