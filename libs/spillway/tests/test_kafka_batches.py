@@ -3,6 +3,7 @@
 import gzip
 import random
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,12 +20,14 @@ from spillway.addresses import CLUSTERS, LOAD
 from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER, LetterReading, StoredRecord
 from spillway.kafka.batches import (
     BATCH_RECORDS_MAX,
+    PACKED_AT_ONCE_BYTES,
     RECORDS_AT_ONCE,
     UNPACKED_AT_ONCE_BYTES,
     VAIN_AT_ONCE_BYTES,
     KafkaBatches,
 )
 from spillway.kafka.unpacking import (
+    SNAPPY_BLOCKS_MAX,
     UNPACKED_BYTES_MAX,
     UNPACKED_RATIO_MAX,
     UNPACKED_SMALL_BYTES,
@@ -39,11 +42,18 @@ NOW_MS = 1_700_000_000_000
 PLACE = TopicPartition("load", 0)
 DENSE = random.Random(7).randbytes(UNPACKED_AT_ONCE_BYTES // 2)
 """No codec makes it smaller."""
+XERIAL = b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2
 HEADER_BYTES, CRC_AT, COUNTED_FROM = 61, 17, 21
 
 
 def raw_snappy(records: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(records))
+
+
+def block(records: bytes) -> bytes:
+    """A block in Java's frame."""
+    packed = raw_snappy(records)
+    return struct.pack(">i", len(packed)) + packed
 
 
 def without_size(records: bytes) -> bytes:
@@ -148,11 +158,17 @@ def test_what_no_codec_reads_ends_no_reader(codec: int, pack: Callable[[bytes], 
         pytest.param(SNAPPY, b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2 + b"\xff" * 4, id="a block of less than nothing"),
         pytest.param(SNAPPY, b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2 + b"\0\0\0\x09a", id="a block beyond the end"),
         pytest.param(SNAPPY, b"\xff\xff\xff\xff\x0f", id="a block that promises 4 GiB"),
+        pytest.param(SNAPPY, XERIAL + b"\0\0\0\1\0" + block(b"a"), id="an empty block"),
+        pytest.param(SNAPPY, XERIAL + block(b"a") * (SNAPPY_BLOCKS_MAX + 1), id="too many blocks"),
     ],
 )
 def test_what_says_of_itself_what_is_not_so_is_refused(codec: int, packed: bytes) -> None:
     with pytest.raises(CannotUnpack):
         unpacked(codec, packed)
+
+
+def test_as_many_blocks_as_the_bound_are_read() -> None:
+    assert unpacked(SNAPPY, XERIAL + block(b"a") * SNAPPY_BLOCKS_MAX) == b"a" * SNAPPY_BLOCKS_MAX
 
 
 def old(magic: int, codec: int) -> bytes:
@@ -176,6 +192,17 @@ def test_once_enough_is_unpacked_the_rest_is_fetched_again() -> None:
     """Else thousands of batches, each within its bound, would be in memory together."""
     sent = [batch(offset, [DENSE], ZSTD, without_size) for offset in range(5)]
     assert read_all(sent) == [2, 2, 1]
+
+
+def test_once_enough_compressed_bytes_are_read_the_rest_is_fetched_again() -> None:
+    """Also where little comes of them: gzip may have any number of blocks that hold nothing."""
+
+    def padded(records: bytes) -> bytes:
+        packer = zlib.compressobj(wbits=31)
+        start = packer.compress(records) + packer.flush(zlib.Z_FULL_FLUSH)
+        return start + b"\0\0\0\xff\xff" * (PACKED_AT_ONCE_BYTES // 10) + packer.flush()
+
+    assert read_all([batch(offset, [b"a"], GZIP, padded) for offset in range(5)]) == [2, 2, 1]
 
 
 def bombs(value: bytes, codec: int, pack: Callable[[bytes], bytes]) -> list[bytes]:

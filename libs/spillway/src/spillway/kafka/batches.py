@@ -20,6 +20,11 @@ UNPACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
 Otherwise two thousand batches of one record, each within its bound, would be in memory together. A fetch of
 uncompressed records brings as much of a partition. Only what is kept counts: a batch that is refused leaves nothing.
 """
+PACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
+"""The compressed bytes of one partition after which the rest of a fetch is dropped and fetched again.
+
+Decompression takes time for what it reads, even if it yields nothing. A batch that states too large a size is not read.
+"""
 VAIN_AT_ONCE_BYTES: Final = 8 * UNPACKED_BYTES_MAX
 """The bytes of one partition that may be decompressed in vain, after which the rest of a fetch is dropped.
 
@@ -76,16 +81,19 @@ class UnreadRest:
 class Taken:
     """Counts what the batches of one partition in one fetch have brought so far.
 
-    unpacked_bytes: of what is kept. vain_bytes: the most that may have been decompressed for batches that were refused.
+    unpacked_bytes: of what is kept. packed_bytes: compressed, of what was decompressed.
+    vain_bytes: the most that may have been decompressed for batches that were refused.
     """
 
     unpacked_bytes: int = 0
+    packed_bytes: int = 0
     records: int = 0
     vain_bytes: int = 0
 
     def is_enough(self) -> bool:
         return (
             self.unpacked_bytes >= UNPACKED_AT_ONCE_BYTES
+            or self.packed_bytes >= PACKED_AT_ONCE_BYTES
             or self.records >= RECORDS_AT_ONCE
             or self.vain_bytes >= VAIN_AT_ONCE_BYTES
         )
@@ -151,8 +159,10 @@ class KafkaBatch:
         except StatesTooMuch:
             raise
         except CannotUnpack:
+            self._taken.packed_bytes += len(packed)
             self._taken.vain_bytes += bound
             raise
+        self._taken.packed_bytes += len(packed)
         self._taken.unpacked_bytes += len(records)
         return records
 

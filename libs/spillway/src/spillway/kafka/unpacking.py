@@ -38,6 +38,11 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 """The size of the header that Java's producers put before blocks of snappy: the magic, its version, and the oldest
 version that can read it."""
+SNAPPY_BLOCKS_MAX: Final = 1_000
+"""The most blocks of snappy in Java's frame. Java's producers write blocks of 32 KiB: 256 for UNPACKED_BYTES_MAX.
+
+A block costs some microseconds however small it is, and the event loop does nothing else meanwhile.
+"""
 _BLOCK_BYTES: Final = struct.Struct(">i")
 _GZIP_SIZE: Final = struct.Struct("<I")
 """The last field of a gzip member: the decompressed size, modulo 4 GiB."""
@@ -100,13 +105,17 @@ def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> 
 def _stated_size(name: str, packed: bytes) -> int:
     """Returns the decompressed size that the batch states; 0 if it states none. A smaller size proves nothing.
 
-    Raises CannotUnpack, struct.error or DecompressionError where a block of snappy has no size.
+    Raises CannotUnpack, struct.error or DecompressionError where a block of snappy has no size. Of several blocks, none
+    may be empty.
     """
     match name:
         case "gzip" if len(packed) >= _GZIP_SIZE.size:
             return int(_GZIP_SIZE.unpack_from(packed, len(packed) - _GZIP_SIZE.size)[0])
         case "snappy":
-            return sum(cramjam.snappy.decompress_raw_len(block) for block in _snappy_blocks(packed))
+            sizes = [cramjam.snappy.decompress_raw_len(block) for block in _snappy_blocks(packed)]
+            if 0 in sizes and len(sizes) > 1:
+                raise CannotUnpack("an empty block")
+            return sum(sizes)
         case "lz4" if packed.startswith(_LZ4_MAGIC) and len(packed) >= _LZ4_SIZE.size:
             flags, size = _LZ4_SIZE.unpack_from(packed)
             return int(size) if flags & _LZ4_STATES_SIZE else 0
@@ -147,10 +156,13 @@ def _snappy_blocks(packed: bytes) -> list[bytes]:
 
 
 def _blocks(packed: bytes) -> list[bytes]:
-    blocks, at = [], _XERIAL_HEADER_BYTES
+    blocks: list[bytes] = []
+    at = _XERIAL_HEADER_BYTES
     while at < len(packed):
         (length,) = _BLOCK_BYTES.unpack_from(packed, at)
         at += _BLOCK_BYTES.size
+        if len(blocks) == SNAPPY_BLOCKS_MAX:
+            raise CannotUnpack(f"more than {SNAPPY_BLOCKS_MAX} blocks")
         if not 0 < length <= len(packed) - at:
             raise CannotUnpack(f"a block of {length} bytes where {len(packed) - at} are left")
         blocks.append(packed[at : at + length])
