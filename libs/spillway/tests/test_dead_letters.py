@@ -10,6 +10,7 @@ from spillway.addresses import EVENT_TYPES, TOPICS
 from spillway.bus import TooManyDeadLetters
 from spillway.dead_letters import (
     REASON_CHARACTERS_MAX,
+    RECORD_BYTES_MAX,
     LetterReading,
     StoredRecord,
     UnwritableEvent,
@@ -41,6 +42,31 @@ def test_a_dead_letter_fits_into_a_record_however_long_a_header_was(headers: tup
     (letter,) = read("spillway.load.v1", b"shop/web", b"x", *headers).pending
     assert len(letter.reason) == REASON_CHARACTERS_MAX
     assert outgoing(letter).value
+
+
+HALF = RECORD_BYTES_MAX // 2
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param((("tracestate", b"x" * HALF), ("other", b"x" * HALF)), id="long ones"),
+        pytest.param((("", b""),) * (RECORD_BYTES_MAX // 32), id="many empty ones"),
+    ],
+)
+def test_the_headers_of_a_record_count_in_its_size(headers: tuple[tuple[str, bytes], ...]) -> None:
+    (letter,) = read("spillway.load.v1", b"shop/web", b"x", *headers).pending
+    assert f"bytes: expected at most {RECORD_BYTES_MAX}" in letter.reason
+
+
+def test_of_the_headers_of_a_record_those_of_its_trace_are_kept() -> None:
+    trace = (("traceparent", b"a"), ("tracestate", b"b"))
+    event = ClusterLeft("own-1")
+    data = encode(event)
+    kind = ("ce_type", event_type(event).encode())
+    one = StoredRecord("spillway.clusters.v1", 0, 7, b"own-1", data, (*FLEET, kind, ("other", b"x" * 1000), *trace))
+    (record,) = LetterReading("f1", "planner", 10).read([one], 0.0)
+    assert record.headers == trace
 
 
 def stored(kind: str, key: bytes, value: bytes = b"", offset: int = 7) -> StoredRecord:

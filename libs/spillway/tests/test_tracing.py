@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
 from otlp_receiver import receiving
 
 from spillway import tracing
+from spillway.bus import Headers
 
 REMOTE = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)
 NOT_SAMPLED = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),)
@@ -50,6 +51,29 @@ def test_on_the_context_goes_along_and_comes_from_elsewhere(spans: InMemorySpanE
     assert [name for name, _ in made] == ["traceparent"]
     assert {value.split(b"-")[1] for _, value in (*made, *inner)} == {REMOTE[0][1].split(b"-")[1]}
     assert names(spans) == ["decide", "write", "call"]
+
+
+PARENT = REMOTE[0]
+STATE = ("tracestate", b"a=1")
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        ((PARENT, STATE), (PARENT, STATE)),
+        ((PARENT, ("tracestate", b"a" * tracing.STATE_BYTES_MAX)), (PARENT, ("tracestate", b"a" * 512))),
+        ((PARENT, ("tracestate", b"a" * (tracing.STATE_BYTES_MAX + 1))), (PARENT,)),
+        ((PARENT, ("tracestate", b"")), (PARENT,)),
+        ((*REMOTE * 1000, *(STATE,) * 1000), (PARENT, STATE)),
+        ((("traceparent", PARENT[1] + b"-"), STATE), ()),
+        ((("traceparent", PARENT[1][:-1]), STATE), ()),
+        ((STATE,), ()),
+    ],
+)
+def test_of_the_headers_of_others_no_more_is_kept_than_w3c_asks_for(
+    spans: InMemorySpanExporter, found: Headers, kept: Headers
+) -> None:
+    assert tracing.carried(found) == kept
 
 
 def test_only_a_beginning_begins(spans: InMemorySpanExporter) -> None:
@@ -112,6 +136,7 @@ def test_causes_keep_the_newest_and_no_more_than_they_may(monkeypatch: pytest.Mo
 BODY = """
 import sys
 from spillway import tracing
+from spillway.bus import Headers
 from spillway.running.process import run
 async def main(process):
     with tracing.begin("call", tracing.SERVER, tracing.rpc("/spillway.v1.Planner/Apply")) as span:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from hpa.core.heard.heard import FORGETTING, HeardRecord
 from hpa.core.heard.inputs import BACKLOGS_MAX, SOURCE_MAX, TROUBLE_MAX
@@ -149,6 +150,17 @@ def test_a_declaration_and_pods_are_never_dropped() -> None:
     for number in range(100):
         state.follow(record(load("queue", number, at(number)), number))
     assert [one for one in state.scaled[KEY].unseen if one.topic != LOAD.name] == before
+
+
+async def test_a_trace_is_kept_for_a_workload_with_a_policy_alone() -> None:
+    bus, clocks = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaClocks(lambda: at(10), lambda: 0.0)
+    made = Hpa(bus, HpaSettings(), "hpa-1", clocks)
+    made._state = begun(QUEUE, replicas=1).state
+    trace, value = (("traceparent", b"a"),), load("queue", 1, at(1))
+    for name in ("nobody", KEY[1]):
+        await made._hear([replace_struct(record(replace(value, name=name)), trace=trace)], {})
+    made._decide_heard(Decisions(), never)
+    assert (made._origins.get(KEY), made._origins.get((KEY[0], "nobody"))) == (trace, ())
 
 
 async def test_what_waits_in_the_turn_is_bounded_by_bytes() -> None:

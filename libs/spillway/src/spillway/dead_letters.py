@@ -56,6 +56,8 @@ UNREAD_KIND_HEADER: Final = "spillway-unread-kind"
 UNREAD_KINDS: Final = ("headers", "size")
 
 _ROOM_FOR_HEADERS: Final = 4096
+_HEADER_BYTES: Final = 32
+"""What a header counts beside its name and value, so that a record has no more empty ones than a reader can hold."""
 log = structlog.get_logger()
 _MINUTE: Final = 60.0
 
@@ -231,7 +233,7 @@ class LetterReading:
             kind = headers.get(UNREAD_KIND_HEADER, b"").decode(errors="replace")
             reason = headers[UNREAD_HEADER].decode(errors="replace")
             raise _UnreadRecord(kind if kind in UNREAD_KINDS else UNREAD_KINDS[0], reason)
-        size = len(stored.key or b"") + len(stored.value or b"")
+        size = len(stored.key or b"") + len(stored.value or b"") + _headers_bytes(given)
         if size > RECORD_BYTES_MAX:  # Brokers limit the compressed size.
             raise _UnreadRecord("size", f"{size} bytes: expected at most {RECORD_BYTES_MAX}")
         fleet = headers.get("fleet")
@@ -258,7 +260,8 @@ class LetterReading:
                 raise UnreadableMessage(str(error)) from None
         elif not TOPIC_BY_NAME[stored.topic].compacted:
             raise _UnreadRecord("tombstone", "a tombstone on a topic that is not compacted")
-        return Record(stored.topic, stored.partition, stored.offset, key, event, given, stored.value or b"")
+        trace = tuple(one for one in given if one[0] in tracing.FIELDS)
+        return Record(stored.topic, stored.partition, stored.offset, key, event, trace, stored.value or b"")
 
     def _set_aside(self, stored: StoredRecord, reason: str, now: float) -> None:
         place = stored.topic, stored.partition, stored.offset
@@ -269,6 +272,10 @@ class LetterReading:
         if max(len(self._at), len(self.pending)) > self._per_minute_max:
             last = f"{stored.topic}/{stored.partition} offset {stored.offset}: {reason[:REASON_CHARACTERS_MAX]}"
             raise TooManyDeadLetters(f"over {self._per_minute_max} unreadable records in a minute; the last: {last}")
+
+
+def _headers_bytes(headers: Headers) -> int:
+    return sum(_HEADER_BYTES + len(name) + len(value) for name, value in headers)
 
 
 def _kind_of(error: UnreadableMessage) -> str:

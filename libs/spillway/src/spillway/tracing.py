@@ -32,7 +32,13 @@ CLIENT, CONSUMER, INTERNAL, PRODUCER, SERVER = (
 Attributes = Mapping[str, str | int | float | bool]
 K = TypeVar("K", bound=Hashable)
 NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
-FIELDS: Final = ("traceparent", "tracestate")
+PARENT: Final = "traceparent"
+STATE: Final = "tracestate"
+FIELDS: Final = (PARENT, STATE)
+PARENT_BYTES: Final = 55
+"""The bytes of a traceparent of version 00. Source: W3C Trace Context, section 3.2.2."""
+STATE_BYTES_MAX: Final = 512
+"""The most bytes of a tracestate: W3C asks to carry as many. Source: W3C Trace Context, section 3.3.1.5."""
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """gRPC codes that mark a server's span as failed. The other codes are caused by the caller."""
 
@@ -108,8 +114,21 @@ def headers() -> Headers:
 
 
 def carried(found: Iterable[tuple[str, bytes]]) -> Headers:
-    """Returns the trace headers from all headers of a record or a call; empty when tracing is off."""
-    return () if _tracer is None else tuple((name, value) for name, value in found if name in FIELDS)
+    """Returns the trace headers from all headers of a record or a call; empty when tracing is off.
+
+    Of several headers of one name the first counts. Without a traceparent of the right length there is no trace, and a
+    longer tracestate than W3C asks to carry is left out: anyone may write headers, and they are kept for each workload.
+    """
+    if _tracer is None:
+        return ()
+    by_name: dict[str, bytes] = {}
+    for name, value in found:
+        if name in FIELDS:
+            by_name.setdefault(name, value)
+    parent, state = by_name.get(PARENT, b""), by_name.get(STATE, b"")
+    if len(parent) != PARENT_BYTES:
+        return ()
+    return ((PARENT, parent), (STATE, state)) if 0 < len(state) <= STATE_BYTES_MAX else ((PARENT, parent),)
 
 
 def _headers_of(span: Span) -> Headers:

@@ -213,7 +213,8 @@ class Hpa:
     def _decide_heard(self, decided: Decisions, is_over: IsOver) -> None:
         for _ in range(min(len(self._heard), self._settings.records_in_group_max)):
             heard, started_ns = self._heard[0], tracing.clock_ns()
-            self._origins.note(heard.workload, heard.trace)
+            if heard.workload in self._state.scaled:
+                self._origins.note(heard.workload, heard.trace)
             events, is_heard = self._state.hear_while(heard, self._wall_ms(), is_over)
             self._add(decided, events, started_ns)
             if not is_heard:  # Decisions before this record used up the time.
