@@ -455,6 +455,19 @@ def test_a_share_is_free_again_however_a_call_ends() -> None:
             fail()
 
 
+def test_an_answer_beyond_the_whole_share_is_refused_also_if_it_is_the_only_one() -> None:
+    shares, caller = (
+        Shares(CallerShare(calls=1, watches=1, computations=1, messages=1, unsent_bytes=10)),
+        Caller("shop"),
+    )
+    with pytest.raises(RequestError, match="list: an answer of 11 bytes: expected at most 10"):
+        shares.sending(caller, "list", 11).__enter__()
+    with shares.sending(caller, "list", 10), pytest.raises(RequestError, match="have not taken 10 bytes"):
+        shares.sending(caller, "list", 1).__enter__()
+    with shares.sending(caller, "list", 10):
+        pass
+
+
 async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
     settings = RpcSettings(port=0, requests_per_second=0.5, requests_burst=1, stop_seconds=0.1)
     async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import structlog
 from spillway import metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.messages import fill_message
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.call_server import UNTIL_SENT
 from spillway.rpc.callers import Caller
@@ -29,7 +30,8 @@ from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
 from spillway.version import VERSION
 
 SENT_BYTES_PER_SECOND_MIN: Final = 64 * 1024
-"""The slowest rate at which a client must take an answer, beside unread_seconds. It is a slow mobile network's."""
+"""The slowest rate at which a client must take an answer, beside unread_seconds: that of a slow mobile network. After
+unread_seconds_max the time is over in any case."""
 
 
 class RpcServer:
@@ -165,7 +167,6 @@ class RpcServer:
                 request = await self._admit(call, caller, data, context)
                 answer = await (self._stream if call.streams else self._answer)(call, request, context)
             if answer is not None:
-                until_sent.enter_context(self._shares.sending(caller, call.verb, len(answer)))
                 until_sent.enter_context(self._closed_if_unread(len(answer), context))
             code = "OK"
         except RequestError as error:
@@ -259,7 +260,7 @@ class RpcServer:
         try:
             async with asyncio.timeout(seconds) as bound, self._shares.computing(CALLER.get(), call.verb):
                 reply = await getattr(self._answers, call.verb)(request)
-                return message_bytes(reply, call.reply_message())
+                return self._packed(call, reply)
         except TimeoutError:
             if not bound.expired():
                 raise
@@ -267,13 +268,24 @@ class RpcServer:
                 "DEADLINE_EXCEEDED", f"{call.verb}: the call was not answered within {seconds:.1f} s"
             ) from None
 
+    def _packed(self, call: Call, reply: object) -> bytes:
+        """Returns the bytes of an answer, which count for its caller until they are sent.
+
+        Raises RESOURCE_EXHAUSTED beyond the caller's share, before the bytes are made.
+        """
+        message = call.reply_message()
+        fill_message(reply, message)
+        UNTIL_SENT.get().enter_context(self._shares.sending(CALLER.get(), call.verb, message.ByteSize()))
+        return message.SerializeToString()
+
     @contextmanager
     def _closed_if_unread(self, size: int, context: Any) -> Iterator[None]:
         """Closes the connection of a call if its client does not take the answer of `size` bytes in time.
 
         gRPC keeps an answer until the client takes it, and has no way to cancel one call at the server.
         """
-        seconds = self._settings.unread_seconds + size / SENT_BYTES_PER_SECOND_MIN
+        bounds = self._settings
+        seconds = min(bounds.unread_seconds + size / SENT_BYTES_PER_SECOND_MIN, bounds.unread_seconds_max)
         closing = asyncio.get_running_loop().call_later(seconds, self._listener.close_unread, context.peer())
         try:
             yield
