@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Never, Self, cast
 
 import grpc
@@ -140,17 +140,20 @@ class RpcServer:
         return call.path.rpartition("/")[2], make(answer)
 
     async def _handle(self, call: Call, context: Any) -> bytes | None:
-        with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context)) as span:
-            code, text, answer, beside = await self._outcome(call, context)
-            tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
+        with ExitStack() as traced:
+            code, text, answer, beside = await self._outcome(call, context, traced)
+            tracing.rpc_ended(tracing.current(), code, failed=code in tracing.FAULTS)
         trailer = (*self._about_us(code), *beside)
         if code != "OK":
             await context.abort(grpc.StatusCode[code], bounded(text), trailer)
         context.set_trailing_metadata(trailer)
         return answer
 
-    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
+    async def _outcome(self, call: Call, context: Any, traced: ExitStack) -> tuple[str, str, bytes | None, Trailer]:
         """Returns code, text, answer, and the trailers of a refusal. A bug gives INTERNAL, and the server goes on.
+
+        The call's span is added to `traced` once its caller is known. Otherwise strangers would fill the collector, as
+        they decide by their headers what is traced.
 
         A call has a place of its caller until it is sent. Among those of all callers it has a place only while it is
         answered: otherwise few callers who send or read slowly would hold all.
@@ -160,6 +163,9 @@ class RpcServer:
         beside: Trailer = ()
         try:
             caller, until_sent = self._identified(context), UNTIL_SENT.get()
+            traced.enter_context(
+                tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context))
+            )
             until_sent.enter_context(self._listener.calling(caller, context))
             until_sent.enter_context(self._shares.taken(caller, call.verb, call.streams))
             data = await self._receive(call, caller, context)
