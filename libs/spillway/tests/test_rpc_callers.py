@@ -12,8 +12,11 @@ import pytest
 from grpc import aio
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from spillway import api, metrics
+from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.api_scaling import ReportRequest
 from spillway.events_scaling import BacklogObserved, LoadObserved
@@ -455,6 +458,19 @@ def test_a_share_is_free_again_however_a_call_ends() -> None:
             fail()
 
 
+def test_an_answer_beyond_the_whole_share_is_refused_also_if_it_is_the_only_one() -> None:
+    shares, caller = (
+        Shares(CallerShare(calls=1, watches=1, computations=1, messages=1, unsent_bytes=10)),
+        Caller("shop"),
+    )
+    with pytest.raises(RequestError, match="list: an answer of 11 bytes: expected at most 10"):
+        shares.sending(caller, "list", 11).__enter__()
+    with shares.sending(caller, "list", 10), pytest.raises(RequestError, match="have not taken 10 bytes"):
+        shares.sending(caller, "list", 1).__enter__()
+    with shares.sending(caller, "list", 10):
+        pass
+
+
 async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
     settings = RpcSettings(port=0, requests_per_second=0.5, requests_burst=1, stop_seconds=0.1)
     async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
@@ -486,6 +502,29 @@ async def test_a_batch_takes_as_many_calls_as_it_has_items(tmp_path: Path, known
     (first, _), (second, text) = answers
     assert (first, second) == ("INTERNAL", "RESOURCE_EXHAUSTED" if known else "INTERNAL")  # It has no such method.
     assert ("4 at once, of more than 0.5 calls a second" in text) == known
+
+
+async def test_a_call_is_traced_once_its_caller_is_known(tmp_path: Path) -> None:
+    """Strangers decide nothing of what is traced, whatever their headers say."""
+    file, exporter = tmp_path / "callers.yaml", InMemorySpanExporter()
+    written(file, known="*")
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing.use(provider)
+    try:
+        settings = RpcSettings(port=0, callers=str(file), stop_seconds=0.1)
+        async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
+            ask = channel.unary_unary(PLANNER.calls["get"].path)
+            for token in ("stranger", "known", "stranger"):
+                parent = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")
+                with pytest.raises(aio.AioRpcError):
+                    await ask(b"", metadata=(("authorization", f"Bearer {token}"), parent))
+    finally:
+        tracing.shutdown()
+    (span,) = exporter.get_finished_spans()
+    assert span.context is not None
+    assert span.context.trace_id == int("a" * 32, 16)
+    assert dict(span.attributes or {})["rpc.response.status_code"] == "NOT_FOUND"
 
 
 async def test_strangers_are_told_neither_version_nor_leader(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spillway import api, metrics
+from spillway.api import RequestError
 from spillway.rpc import call_server, front
 from spillway.rpc.calls import PLANNER, message_bytes
 from spillway.rpc.client import ClientTimeouts, PlannerClient
@@ -541,6 +542,30 @@ async def test_answers_that_nobody_takes_are_bounded_and_end_their_connection(tm
         async with door.client() as same:
             await same.scale(api.ScaleRequest("shop", "web", 1))
     assert refused(front.UNREAD) == before + 1
+
+
+async def test_the_time_for_an_answer_has_a_bound_however_long_the_answer_is(tmp_path: Path) -> None:
+    before = refused(front.UNREAD)
+    async with served("token", tmp_path, unread_seconds=600.0, unread_seconds_max=0.5) as door:
+        reader, writer = await door.stranger()
+        writer.write(greeting(NO_WINDOW) + whole_call(SCALE, AUTHORIZATION))
+        await closed(reader)
+        writer.close()
+    assert refused(front.UNREAD) == before + 1
+
+
+async def test_an_answer_beyond_the_share_of_its_caller_is_refused(tmp_path: Path) -> None:
+    request = api.ScaleRequest("shop", "web", 1)
+    one = len(message_bytes(PLACEMENT, PLANNER.calls["scale"].reply_message()))
+    async with served("token", tmp_path, unsent_bytes_caller_max=one) as door, door.client() as client:
+        await client.scale(request)
+        door.planner.placement = replace(PLACEMENT, waiting_for="x" * one)
+        for _ in range(2):
+            with pytest.raises(RequestError, match=f"bytes: expected at most {one}: ask for less at once") as told:
+                await client.scale(request)
+            assert told.value.code == "FAILED_PRECONDITION"
+        door.planner.placement = PLACEMENT
+        await client.scale(request)
 
 
 async def test_a_client_that_takes_nothing_off_its_connection_loses_it(tmp_path: Path) -> None:

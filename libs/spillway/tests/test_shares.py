@@ -57,7 +57,6 @@ async def test_what_is_not_computed_waits_for_nothing() -> None:
     ("unsent", "size", "is_sent"),
     [
         pytest.param(0, 100, True, id="it fits"),
-        pytest.param(0, 1000, True, id="the only one is sent whatever its size"),
         pytest.param(60, 40, True, id="both fit"),
         pytest.param(60, 41, False, id="a byte too many"),
     ],
@@ -71,14 +70,20 @@ def test_unsent_answers_of_a_caller_are_bounded_and_free_again_once_sent(unsent:
 
     for _ in range(2):
         with shares.sending(SHOP, "get", unsent):
-            send(BANK, 1000)
+            send(BANK, 100)
             if is_sent:
                 send(SHOP, size)
             else:
                 with pytest.raises(RequestError, match="expected at most 100 with this one of 41") as refused:
                     send(SHOP, size)
                 assert (refused.value.code, refused.value.reason) == ("RESOURCE_EXHAUSTED", TOO_MANY_RUN)
-        send(SHOP, 1000)
+        send(SHOP, 100)
+
+
+def test_an_answer_beyond_the_whole_share_is_refused_before_it_is_made() -> None:
+    with pytest.raises(RequestError, match="an answer of 101 bytes: expected at most 100") as refused:
+        Shares(ONE).sending(SHOP, "list", 101).__enter__()
+    assert refused.value.code == "FAILED_PRECONDITION"
 
 
 async def test_messages_of_a_caller_are_received_a_few_at_a_time() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpa.core.heard.inputs import BACKLOGS_MAX, backlog_size, row_size
-from hpa.core.requests.reporting import NAME_MAX, accepted
+from hpa.core.requests.reporting import NAME_MAX, ReportCheck
 from spillway import wire
 from spillway.addresses import BACKLOG
 from spillway.dead_letters import UnwritableEvent, outgoing
@@ -50,7 +50,7 @@ def test_the_largest_backlog_and_the_state_with_it_fit_a_mebibyte(manifest: dict
     made.policy(manifest)
     for second in (1, 3, 5):
         report = largest(topics, START_MS + 1000 * second, random)
-        taken, answers = accepted(made.state, (report,), START_MS + 1000 * second)
+        taken, answers = ReportCheck(made.state, START_MS + 1000 * second).accepted((report,))
         assert [answer.code for answer in answers] == ["OK"]
         assert len(outgoing(taken[0]).value or b"") < MEBIBYTE
         made.say(report)
@@ -97,7 +97,7 @@ def test_a_larger_backlog_is_refused_and_unknown(topics: list[str]) -> None:
     made.policy(TRIGGERED)
     report = largest(topics, START_MS + 1_000, Random(7), more=2 * NAME_MAX)
     assert backlog_size(report) > BACKLOGS_MAX
-    taken, (answer,) = accepted(made.state, (report,), START_MS + 1_000)
+    taken, (answer,) = ReportCheck(made.state, START_MS + 1_000).accepted((report,))
     assert (taken, answer.code) == ([], "INVALID_ARGUMENT")
     assert f"{len(report.partitions)} partitions, {backlog_size(report)} bytes" in answer.text
     made.say(report)

@@ -6,16 +6,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from hpa.core.questions import NOBODY_ASKS
 from hpa.core.series import confined
 from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, unasked
-from hpa.external_metrics.connections import KafkaConnection, NamedConnections, PrometheusConnection
+from hpa.external_metrics.connections import (
+    IN_THE_LOG,
+    NO_CREDENTIALS,
+    KafkaConnection,
+    NamedConnections,
+    PrometheusConnection,
+)
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
@@ -232,6 +240,61 @@ async def test_a_queue_whose_broker_is_gone_is_unknown() -> None:
         5_000,
     )
     assert event.trouble.startswith("kafka orders: KafkaConnectionError")
+
+
+SECRET = "/nowhere/secrets/of-the-operator"
+USER = "internal-user"
+WITH_SECRETS = NamedConnections(
+    {"orders": KafkaConnection(("127.0.0.1:1",), "SASL_PLAINTEXT", "PLAIN", USER, SECRET)},
+    {
+        "token": PrometheusConnection("http://127.0.0.1:1", SECRET),
+        "ca": PrometheusConnection("https://127.0.0.1:1", "", SECRET),
+        "away": PrometheusConnection("http://127.0.0.1:2"),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "detail"),
+    [
+        pytest.param("127.0.0.1:1", f"kafka orders: {NO_CREDENTIALS}", SECRET, id="password"),
+        pytest.param("http://127.0.0.1:1", f"prometheus token: {NO_CREDENTIALS}", SECRET, id="token"),
+        pytest.param("https://127.0.0.1:1", f"prometheus ca: {NO_CREDENTIALS}", SECRET, id="CA"),
+        pytest.param(
+            "http://127.0.0.1:2",
+            f"prometheus away: ClientConnectorError: the server cannot be reached: {IN_THE_LOG}",
+            "Connect call failed",
+            id="a server",
+        ),
+    ],
+)
+async def test_callers_read_what_kind_of_trouble_a_connection_has_and_the_log_has_the_rest(
+    address: str, kind: str, detail: str
+) -> None:
+    """The paths of an operator's files, its users and its brokers are its own."""
+    trigger = query(address, "up") if address.startswith("http") else queue(address)
+    log = Log()
+    with capture_logs() as logged:
+        async with running(log, WITH_SECRETS, policy("web", trigger)):
+            await until(lambda: len(log.events) >= 2)
+    assert {event.trouble for event in log.of("web")} == {kind}
+    (line,) = [one for one in logged if one["event"] == "a connection cannot be asked"]
+    assert detail in line["error"]
+
+
+async def test_callers_do_not_read_which_user_and_broker_a_connection_has(
+    prometheus: Prometheus, tmp_path: Path
+) -> None:
+    """What listens there speaks no Kafka, so it lets the user not in."""
+    broker, password = prometheus.url.removeprefix("http://"), tmp_path / "password"
+    password.write_text("word")
+    named = KafkaConnection((broker,), "SASL_PLAINTEXT", "PLAIN", USER, str(password))
+    log = Log()
+    with capture_logs() as logged:
+        async with running(log, NamedConnections({"orders": named}), policy("web", queue(broker))):
+            await until(lambda: log.events)
+    assert log.events[0].trouble == f"kafka orders: Kafka does not let the connection in: {IN_THE_LOG}"
+    assert any(USER in one.get("error", "") for one in logged)
 
 
 async def test_a_question_that_hangs_holds_up_no_other_and_is_unknown(prometheus: Prometheus) -> None:

@@ -125,19 +125,23 @@ def test_what_a_standby_keeps_is_bounded_by_bytes_and_the_newest_values_stay() -
 
 
 def test_records_that_a_state_has_seen_are_dropped_before_any_other() -> None:
-    most = 200 * RECORD_BYTES
-    made = begun(QUEUE, replicas=1, rules=HpaRules(unseen_bytes_max=most))
-    state = HpaState(made.rules, lambda _: 0)
-    for heard in made.log:
+    """Of another workload of the partition: no state of their own workload follows what has no effect."""
+    made = begun(QUEUE, replicas=1)
+    made.say(load("queue", 40, at(10)))
+    (policy,) = [one.event for one in made.log if isinstance(one.event, ScalePolicyDeclared)]
+    (*_, written) = [one.event for one in made.log if isinstance(one.event, ScaleStateChanged)]
+    state = HpaState(HpaRules(unseen_bytes_max=200 * RECORD_BYTES), lambda _: 0)
+    for heard in (*made.log, record(replace(policy, name="other", generation=Generation(1, 9)))):
         state.follow(heard)
     state.read_whole()
-    for number in range(500):
-        before = len(made.log)
-        made.say(load("queue", number % 9, at(number)))
-        for heard in made.log[before:]:
-            state.follow(heard)
+    for number in range(1, 600):
+        state.follow(record(load("queue", number, at(9)), number))
+        if number % 10 == 0:
+            seen = ((f"{LOAD.name}/0", number),)
+            told = replace(written, name="other", positions=seen, generation=Generation(9, number))
+            state.follow(record(told, number))
     assert state.dropped == {}
-    assert len(state.scaled[KEY].unseen) < 200
+    assert len(values(state)) < 200
 
 
 def test_a_declaration_and_pods_are_never_dropped() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain, find, list_policies, policy_reply
-from hpa.core.requests.reporting import accepted
+from hpa.core.requests.reporting import ReportCheck
 from hpa.core.scaled import BadPolicy
 from hpa.core.state import HpaState
 from spillway.addresses import SCALE_POLICIES, Tombstone
@@ -80,7 +80,7 @@ def test_it_is_shown_with_the_reason_and_the_size_stays(manifest: bytes, words: 
     (condition,) = explain(made.state, find(made.state, GetPolicyRequest(*KEY))).conditions
     assert (condition.type, condition.status, condition.reason) == ("ScalingActive", "False", "PolicyRefused")
     assert words in condition.message
-    assert accepted(made.state, (load("queue", 5, START_MS),), START_MS)[1][0].code == "FAILED_PRECONDITION"
+    assert ReportCheck(made.state, START_MS).accepted((load("queue", 5, START_MS),))[1][0].code == "FAILED_PRECONDITION"
 
 
 def test_a_standby_shows_it_too_and_is_not_filled_by_what_it_never_decides_on() -> None:

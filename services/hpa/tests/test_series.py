@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpa.core.series import QUERY_CHARACTERS_MAX, QUERY_PARTS_MAX, QUERY_WORDS_MAX, QueryRefused, confined
+from hpa.core.series import FUNCTIONS, QUERY_CHARACTERS_MAX, QUERY_PARTS_MAX, QUERY_WORDS_MAX, QueryRefused, confined
 
 L = 'namespace="shop"'
 FORCED = (
@@ -14,7 +14,6 @@ FORCED = (
     pytest.param("max_over_time(a[1h:1m])", f"max_over_time(a{{{L}}}[1h:1m])", id="a subquery"),
     pytest.param("sum by (x)(a) / on (x) b", f"sum by (x)(a{{{L}}}) / on (x) b{{{L}}}", id="labels are no names"),
     pytest.param("topk(scalar(k), a)", f"topk(scalar(k{{{L}}}), a{{{L}}})", id="a parameter"),
-    pytest.param('info(a, {x="1"})', f'info(a{{{L}}}, {{{L},x="1"}})', id="what info adds"),
     pytest.param("a @ 1700000000 + a @ end()", f"a{{{L}}} @ 1700000000.000 + a{{{L}}} @ end()", id="at a time"),
     pytest.param("-(a and b unless c)", f"-(a{{{L}}} and b{{{L}}} unless c{{{L}}})", id="sets"),
     pytest.param(
@@ -60,6 +59,10 @@ REFUSED = (
     pytest.param('a{x=~"(?i:[b-d]{99})"}', "expected at most 2000", id="flags"),
     pytest.param(r'a{x=~"\x5cw\x7b500}"}', r"\x in a regular expression: expected no escape", id="written otherwise"),
     pytest.param("a{" + 'x=~"b",' * 20 + "}", "expected at most 2000", id="many regular expressions"),
+    pytest.param("info(up)", "function info: expected one that reads its arguments alone", id="labels of target_info"),
+    pytest.param(
+        'count by (v) (info(label_replace(up, "job", "bank", "", ""), {v=~".+"}))', "function info", id="inside"
+    ),
     pytest.param("a{x=`'`}" + "{}" * 3, "expected PromQL", id="brackets of nothing"),
 )
 
@@ -81,6 +84,13 @@ def test_what_cannot_be_confined_is_refused_and_says_why(query: str, words: str)
 )
 def test_as_much_as_may_be_is_confined(query: str) -> None:
     assert L in confined(query, "namespace", "shop")
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_each_function_of_the_list_is_one_of_promql(name: str) -> None:
+    """The parser knows it: with wrong arguments it says which are expected."""
+    with pytest.raises(QueryRefused, match=rf"in call to (function )?'{name}'"):
+        confined(f"{name}({', '.join('9' * 9)})", "namespace", "shop")
 
 
 def test_a_value_that_would_end_its_text_is_refused() -> None:

@@ -108,6 +108,11 @@ def clock_ns() -> int:
 # ── Headers between processes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+def current() -> Span:
+    """Returns the current span, on which nothing has an effect if there is none."""
+    return trace.get_current_span()
+
+
 def headers() -> Headers:
     """Returns the headers with which a reader continues the current span; empty if it is not recorded."""
     return () if _tracer is None else _headers_of(trace.get_current_span())

@@ -334,14 +334,21 @@ class Hpa:
     async def report(self, request: scaling.ReportRequest) -> scaling.ReportReply:
         """Publishes reported values to the log. Any instance can do this, as any service may publish them."""
         await self.standby.readable()
-        reports = (*request.loads, *request.backlogs)
+        reports: tuple[reporting.Reported, ...] = (*request.loads, *request.backlogs)
         if len(reports) > reporting.ITEMS_MAX:
             raise RequestError("INVALID_ARGUMENT", f"{len(reports)} reports: expected at most {reporting.ITEMS_MAX}")
-        loads, of_loads = reporting.accepted(self._state, request.loads, self._wall_ms())
-        backlogs, of_backlogs = reporting.accepted(self._state, request.backlogs, self._wall_ms())
-        if loads or backlogs:
-            await self._bus.publish(*loads, *backlogs)
-        return scaling.ReportReply(of_loads, of_backlogs)
+        check = reporting.ReportCheck(self._state, self._wall_ms())
+        taken: list[reporting.Reported] = []
+        answers: list[scaling.ReportAnswer] = []
+        for begin in range(0, len(reports), reporting.ITEMS_AT_ONCE):
+            some, of_some = check.accepted(reports[begin : begin + reporting.ITEMS_AT_ONCE])
+            taken += some
+            answers += of_some
+            await asyncio.sleep(0)
+        if taken:
+            await self._bus.publish(*taken)
+        loads = len(request.loads)
+        return scaling.ReportReply(tuple(answers[:loads]), tuple(answers[loads:]))
 
     async def _ask(self, verb: str, decide: Decide) -> scaling.PolicyReply:
         def decided(generation: Generation) -> tuple[list[Written], scaling.PolicyReply]:

@@ -156,7 +156,8 @@ def _snappy_blocks(packed: bytes) -> list[bytes]:
 
 
 def _blocks(packed: bytes) -> list[bytes]:
-    blocks, at = list[bytes](), _XERIAL_HEADER_BYTES
+    blocks: list[bytes] = []
+    at = _XERIAL_HEADER_BYTES
     while at < len(packed):
         (length,) = _BLOCK_BYTES.unpack_from(packed, at)
         at += _BLOCK_BYTES.size

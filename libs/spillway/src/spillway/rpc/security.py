@@ -147,6 +147,11 @@ class RpcSettings:
         "seconds after which a connection is closed whose client takes nothing of what was sent to it",
         "it is what a call may take, and a client that lives reads within far less",
     )
+    unread_seconds_max: float = constant(
+        120.0,
+        "seconds after which a connection is closed whose client has not taken one whole answer, however long that is",
+        "gRPC keeps the answer for so long; the largest one then needs half a mebibyte a second, a usual page far less",
+    )
     strangers_max: int = constant(
         200,
         "number of connections without a call of a known caller; for a further one the oldest of them is closed",

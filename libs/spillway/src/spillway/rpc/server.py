@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Never, Self, cast
 
 import grpc
@@ -13,6 +13,7 @@ import structlog
 from spillway import metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.messages import fill_message
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.call_server import UNTIL_SENT
 from spillway.rpc.callers import Caller
@@ -29,7 +30,8 @@ from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
 from spillway.version import VERSION
 
 SENT_BYTES_PER_SECOND_MIN: Final = 64 * 1024
-"""The slowest rate at which a client must take an answer, beside unread_seconds. It is a slow mobile network's."""
+"""The slowest rate at which a client must take an answer, beside unread_seconds: that of a slow mobile network. After
+unread_seconds_max the time is over in any case."""
 
 
 class RpcServer:
@@ -138,17 +140,20 @@ class RpcServer:
         return call.path.rpartition("/")[2], make(answer)
 
     async def _handle(self, call: Call, context: Any) -> bytes | None:
-        with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context)) as span:
-            code, text, answer, beside = await self._outcome(call, context)
-            tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
+        with ExitStack() as traced:
+            code, text, answer, beside = await self._outcome(call, context, traced)
+            tracing.rpc_ended(tracing.current(), code, failed=code in tracing.FAULTS)
         trailer = (*self._about_us(code), *beside)
         if code != "OK":
             await context.abort(grpc.StatusCode[code], bounded(text), trailer)
         context.set_trailing_metadata(trailer)
         return answer
 
-    async def _outcome(self, call: Call, context: Any) -> tuple[str, str, bytes | None, Trailer]:
+    async def _outcome(self, call: Call, context: Any, traced: ExitStack) -> tuple[str, str, bytes | None, Trailer]:
         """Returns code, text, answer, and the trailers of a refusal. A bug gives INTERNAL, and the server goes on.
+
+        The call's span is added to `traced` once its caller is known. Otherwise strangers would fill the collector, as
+        they decide by their headers what is traced.
 
         A call has a place of its caller until it is sent. Among those of all callers it has a place only while it is
         answered: otherwise few callers who send or read slowly would hold all.
@@ -158,6 +163,9 @@ class RpcServer:
         beside: Trailer = ()
         try:
             caller, until_sent = self._identified(context), UNTIL_SENT.get()
+            traced.enter_context(
+                tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context))
+            )
             until_sent.enter_context(self._listener.calling(caller, context))
             until_sent.enter_context(self._shares.taken(caller, call.verb, call.streams))
             data = await self._receive(call, caller, context)
@@ -165,7 +173,6 @@ class RpcServer:
                 request = await self._admit(call, caller, data, context)
                 answer = await (self._stream if call.streams else self._answer)(call, request, context)
             if answer is not None:
-                until_sent.enter_context(self._shares.sending(caller, call.verb, len(answer)))
                 until_sent.enter_context(self._closed_if_unread(len(answer), context))
             code = "OK"
         except RequestError as error:
@@ -259,7 +266,7 @@ class RpcServer:
         try:
             async with asyncio.timeout(seconds) as bound, self._shares.computing(CALLER.get(), call.verb):
                 reply = await getattr(self._answers, call.verb)(request)
-                return message_bytes(reply, call.reply_message())
+                return self._packed(call, reply)
         except TimeoutError:
             if not bound.expired():
                 raise
@@ -267,13 +274,24 @@ class RpcServer:
                 "DEADLINE_EXCEEDED", f"{call.verb}: the call was not answered within {seconds:.1f} s"
             ) from None
 
+    def _packed(self, call: Call, reply: object) -> bytes:
+        """Returns the bytes of an answer, which count for its caller until they are sent.
+
+        Raises RESOURCE_EXHAUSTED beyond the caller's share, before the bytes are made.
+        """
+        message = call.reply_message()
+        fill_message(reply, message)
+        UNTIL_SENT.get().enter_context(self._shares.sending(CALLER.get(), call.verb, message.ByteSize()))
+        return message.SerializeToString()
+
     @contextmanager
     def _closed_if_unread(self, size: int, context: Any) -> Iterator[None]:
         """Closes the connection of a call if its client does not take the answer of `size` bytes in time.
 
         gRPC keeps an answer until the client takes it, and has no way to cancel one call at the server.
         """
-        seconds = self._settings.unread_seconds + size / SENT_BYTES_PER_SECOND_MIN
+        bounds = self._settings
+        seconds = min(bounds.unread_seconds + size / SENT_BYTES_PER_SECOND_MIN, bounds.unread_seconds_max)
         closing = asyncio.get_running_loop().call_later(seconds, self._listener.close_unread, context.peer())
         try:
             yield

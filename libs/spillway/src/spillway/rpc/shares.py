@@ -93,12 +93,17 @@ class Shares:
 
     @contextmanager
     def sending(self, caller: Caller, verb: str, size: int) -> Iterator[None]:
-        """Counts an answer of `size` bytes until it is sent. Raises RESOURCE_EXHAUSTED beyond the caller's share.
+        """Counts an answer of `size` bytes until it is sent. Raises RESOURCE_EXHAUSTED beyond the caller's share, and
+        FAILED_PRECONDITION for an answer that is larger than the whole share.
 
-        An answer larger than the whole share is sent if it is the only one.
+        Enter it before the bytes of the answer are made, so that an answer beyond the share takes no memory of its own.
         """
-        unsent, most = self._unsent[caller.name], self._share.unsent_bytes
-        if unsent and unsent + size > most:
+        unsent, most = self._unsent.get(caller.name, 0), self._share.unsent_bytes
+        if size > most:
+            metrics.REQUESTS_DENIED.labels("share").inc()
+            text = f"{verb}: an answer of {size} bytes: expected at most {most}: ask for less at once"
+            raise RequestError("FAILED_PRECONDITION", text)
+        if unsent + size > most:
             metrics.REQUESTS_DENIED.labels("share").inc()
             text = (
                 f"{verb}: clients of caller {caller.name!r} have not taken {unsent} bytes of answers: "

@@ -24,6 +24,23 @@ PATTERNS_WEIGHT_MAX: Final = 2_000
 """The most that all regular expressions of a query may weigh. A unit takes about 1 us: the parser compiles each."""
 
 _OPERATORS: Final = frozenset("+-*/%^<>=!(") | {"and", "or", "unless", "atan2"}
+_FUNCTIONS: Final = """
+abs absent absent_over_time acos acosh asin asinh atan atanh avg_over_time ceil changes clamp clamp_max
+clamp_min cos cosh count_over_time day_of_month day_of_week day_of_year days_in_month deg delta deriv
+double_exponential_smoothing end exp first_over_time floor histogram_avg histogram_count histogram_fraction
+histogram_quantile histogram_quantiles histogram_stddev histogram_stdvar histogram_sum hour idelta increase
+irate label_join label_replace last_over_time ln log10 log2 mad_over_time max_over_time min_over_time minute
+month pi predict_linear present_over_time quantile_over_time rad range rate resets round scalar sgn sin sinh
+sort sort_by_label sort_by_label_desc sort_desc sqrt start stddev_over_time stdvar_over_time step
+sum_over_time tan tanh time timestamp ts_of_first_over_time ts_of_last_over_time ts_of_max_over_time
+ts_of_min_over_time vector year
+"""
+FUNCTIONS: Final = frozenset(_FUNCTIONS.split())
+"""The functions that a query may call: their result depends only on their arguments.
+
+`info` does not: it adds the labels of `target_info` series that no selector of the query names, of any namespace. A
+function that a later parser knows has to be looked at before it is added.
+"""
 _PATTERN_BASE: Final = 120
 _ATOM_WEIGHTS: Final = (
     (re.compile(r"\\[wWpP]"), 600),
@@ -183,7 +200,8 @@ def _parsed(query: str) -> promql.Expr:
 def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
     """Yields the selectors in no order.
 
-    An unknown kind of expression is refused, because it could contain selectors.
+    An unknown kind of expression is refused, because it could contain selectors, and a function that is not in
+    FUNCTIONS, because it could read series that no selector names.
     """
     waiting: list[object] = [expression]
     while waiting:
@@ -197,6 +215,10 @@ def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
             case promql.AggregateExpr() as found:
                 waiting.extend((found.expr,) if found.param is None else (found.expr, found.param))
             case promql.Call() as found:
+                if found.func.name not in FUNCTIONS:
+                    raise QueryRefused(
+                        f"query: function {found.func.name}: expected one that reads its arguments alone"
+                    )
                 waiting.extend(found.args)
             case promql.SubqueryExpr() | promql.ParenExpr() | promql.UnaryExpr() as found:
                 waiting.append(found.expr)

@@ -16,8 +16,8 @@ import structlog
 from hpa.core.questions import LEAST_MS, MOST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
 from hpa.core.series import QueryRefused
 from hpa.core.slots import SlotQuestion
-from hpa.external_metrics.connections import NamedConnections, NoConnection
-from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
+from hpa.external_metrics.connections import IN_THE_LOG, MetricUnknown, NamedConnections, NoConnection
+from hpa.external_metrics.lag import KafkaLag, LagSettings
 from hpa.external_metrics.prometheus import Prometheus, PrometheusSettings, ValueUnknown
 from hpa.external_metrics.slot_queue import SlotQueue
 from spillway import metrics, tracing
@@ -116,6 +116,7 @@ class MetricCollection:
         self._per_1000_s = Counter[str]()
         """How many questions each namespace's policies want to be asked in 1,000 s."""
         self._confining = asyncio.Lock()
+        self._log_again_at: dict[tuple[str, str], float] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service="hpa")
 
@@ -253,11 +254,25 @@ class MetricCollection:
         return pace.query
 
     def _trouble(self, kind: str, connection: str, error: Exception) -> str:
-        """Returns the text to publish for a failed question. An unexpected error is also logged for the operator."""
-        if isinstance(error, NoConnection | QueryRefused | LagUnknown | ValueUnknown):
+        """Returns the text to publish for a failed question. It has no detail that only the operator may read.
+
+        Such a detail, and an unexpected error, are logged.
+        """
+        if isinstance(error, NoConnection | QueryRefused):
             return _words(kind, connection, error)
+        if isinstance(error, MetricUnknown):
+            if error.told != str(error):
+                self._log_detail(kind, connection, str(error))
+            return _words(kind, connection, error.told)
         self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)
-        return _words(kind, connection, f"{type(error).__name__}: {error}")
+        return _words(kind, connection, f"{type(error).__name__}: {IN_THE_LOG}")
+
+    def _log_detail(self, kind: str, connection: str, detail: str) -> None:
+        """Logs why a connection cannot be asked, once in refused_seconds: the questions of a connection are many."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._log_again_at.get((kind, connection), now):
+            self._log_again_at[kind, connection] = now + self._settings.refused_seconds
+            self._log.warning("a connection cannot be asked", kind=kind, connection=connection, error=detail)
 
     @asynccontextmanager
     async def _slot(self, connection: str, question: Question, pace: _Pace) -> AsyncIterator[None]:

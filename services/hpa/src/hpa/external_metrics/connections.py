@@ -29,6 +29,22 @@ class NoConnection(Exception):
     """Raised when the operator named no connection with that address. The text has the address."""
 
 
+IN_THE_LOG: Final = "hpa's log has the reason"
+NO_CREDENTIALS: Final = f"the connection's credentials cannot be used: {IN_THE_LOG}"
+
+
+class MetricUnknown(Exception):
+    """Raised when a question has no answer. The text gives the reason, for the operator.
+
+    told: the reason for everyone who reads the policy. It names no file, user or broker that only the operator knows.
+    Empty: the text itself.
+    """
+
+    def __init__(self, text: str, told: str = "") -> None:
+        super().__init__(text)
+        self.told = told or text
+
+
 class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The connection to a Kafka. Secrets are in files, which are read at each connect, so that they can change.
 

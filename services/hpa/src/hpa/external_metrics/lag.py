@@ -21,7 +21,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from hpa.external_metrics.connections import KafkaConnection
+from hpa.external_metrics.connections import IN_THE_LOG, NO_CREDENTIALS, KafkaConnection, MetricUnknown
 from spillway.events_scaling import PartitionBacklog
 from spillway.kafka.access import LetNotIn
 from spillway.kafka.internals import FrameRefused, close_connections, frames_within
@@ -43,8 +43,8 @@ STAMPED_BY_BROKER: Final = 0x08
 FORMAT: Final = 2
 
 
-class LagUnknown(Exception):
-    """Raised when the backlog cannot be read. The text gives the reason."""
+class LagUnknown(MetricUnknown):
+    """Raised when the backlog cannot be read."""
 
 
 class NobodyAnswers(Exception):
@@ -106,17 +106,20 @@ class KafkaLag:
                 await self._drop(client)
             raise LagUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
         except LetNotIn as error:
-            raise LagUnknown(error.args[0]) from error
+            raise LagUnknown(error.args[0], f"Kafka does not let the connection in: {IN_THE_LOG}") from error
         except (RequestTimedOutError, NodeNotReadyError, KafkaConnectionError) as error:
-            told = error.__cause__ if isinstance(error.__cause__, FrameRefused) else error
-            raise LagUnknown(f"{type(error).__name__}: {told}") from error
+            name = type(error).__name__
+            if isinstance(error.__cause__, FrameRefused):
+                raise LagUnknown(f"{name}: {error.__cause__}") from error
+            raise LagUnknown(f"{name}: {error}", f"{name}: a broker does not answer: {IN_THE_LOG}") from error
         except LagUnknown:
             raise
         except OperatorError as error:
-            raise LagUnknown(str(error)) from error
+            raise LagUnknown(str(error), NO_CREDENTIALS) from error
         except Exception as error:  # Decoding the bytes of other systems may raise anything.
             await self._drop(client)
-            raise LagUnknown(f"{type(error).__name__}: {error}") from error
+            name = type(error).__name__
+            raise LagUnknown(f"{name}: {error}", f"{name}: {IN_THE_LOG}") from error
 
     async def close(self) -> None:
         await self._drop(self._client)

@@ -10,15 +10,15 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from hpa.external_metrics.connections import PrometheusConnection
+from hpa.external_metrics.connections import IN_THE_LOG, NO_CREDENTIALS, MetricUnknown, PrometheusConnection
 from spillway.http_client import describe, name_encoding, open_session
 
 MILLI_MAX: Final = 2**63 - 1
 WORDS_MAX: Final = 200
 
 
-class ValueUnknown(Exception):
-    """Raised when a query has no value that hpa can use. The text gives the reason."""
+class ValueUnknown(MetricUnknown):
+    """Raised when a query has no value that hpa can use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,12 @@ class Prometheus:
         except TimeoutError as error:
             raise ValueUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ValueUnknown(f"{type(error).__name__}: {describe(error)}"[:WORDS_MAX]) from error
+            name, told = type(error).__name__, ""
+            if isinstance(error, aiohttp.ClientOSError):
+                told = f"{name}: the server cannot be reached: {IN_THE_LOG}"
+            elif not isinstance(error, aiohttp.ClientError):  # A file of the connection, or its content.
+                told = NO_CREDENTIALS
+            raise ValueUnknown(f"{name}: {describe(error)}"[:WORDS_MAX], told) from error
         return value_of(status, body)
 
     async def close(self) -> None:
@@ -93,7 +98,7 @@ class Prometheus:
     async def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             ca_file = self._connection.ca_file
-            context = await asyncio.to_thread(ssl.create_default_context, cafile=ca_file) if ca_file else True
+            context = await asyncio.to_thread(_trusting, ca_file) if ca_file else True
             if self._session is None:  # Another query may have opened it meanwhile.
                 timeout = aiohttp.ClientTimeout(total=self._settings.answer_seconds)
                 self._session = open_session(self._settings.connections_max, timeout, tls=context)
@@ -132,6 +137,14 @@ def _milli(sample: Any) -> int:
     if abs(number) * 1000 > MILLI_MAX:
         raise ValueUnknown(f"the value is {text}: expected at most {MILLI_MAX // 1000}")
     return int(number * 1000)
+
+
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    """Returns a context that trusts the certificates in a file. Raises OSError with the file's name."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise OSError(f"CA file {ca_file!r}: {error.strerror or error}") from error
 
 
 def _text_of(path: str) -> str:

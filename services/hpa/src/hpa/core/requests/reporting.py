@@ -15,6 +15,7 @@ from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import ReportAnswer
 from spillway.events_scaling import BacklogObserved, LoadObserved
+from spillway.texts import cut_bytes
 
 ITEMS_MAX: Final = 5_000
 TEXT_MAX: Final = 1_000
@@ -23,59 +24,96 @@ NAME_MAX: Final = 253
 OBJECT_MAX: Final = 63 + 1 + NAME_MAX
 """The most bytes of kind/name."""
 
+ITEMS_AT_ONCE: Final = 100
+"""The reports that are checked in one step of the event loop, some 10 ms. The whole request has up to ITEMS_MAX."""
+NAMES_TOLD: Final = 8
+"""The most metrics of a policy that the answer to one report names."""
+ANSWER_BYTES_MAX: Final = 1_024
+"""The most bytes of the answer to one report."""
+
 Reported = LoadObserved | BacklogObserved
 
 
-def accepted(
-    state: HpaState, reports: Sequence[Reported], now_ms: int
-) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
-    """Returns (reports to publish, an answer for each report). An at_ms of 0 means now."""
-    taken: list[Reported] = []
-    answers = []
-    for report in reports:
-        try:
-            taken.append(_checked(state, report, now_ms))
-            answers.append(ReportAnswer("OK"))
-        except RequestError as error:
-            answers.append(ReportAnswer(error.code, error.text))
-    return taken, tuple(answers)
+class ReportCheck:
+    """Checks the reports of one request. now_ms: the wall clock, also the time of a report that names none."""
+
+    def __init__(self, state: HpaState, now_ms: int) -> None:
+        self._state = state
+        self._now_ms = now_ms
+        self._expected: dict[tuple[str, str, type], str] = {}
+        """By workload and kind of report, what a refusal says of the policy's names. It is made once."""
+
+    def accepted(self, reports: Sequence[Reported]) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
+        """Returns (reports to publish, an answer for each report)."""
+        taken: list[Reported] = []
+        answers = []
+        for report in reports:
+            try:
+                taken.append(self._checked(report))
+                answers.append(ReportAnswer("OK"))
+            except RequestError as error:
+                answers.append(ReportAnswer(error.code, cut_bytes(error.text, ANSWER_BYTES_MAX)))
+        return taken, tuple(answers)
+
+    def _checked(self, report: Reported) -> Reported:
+        namespace = report.namespace or "default"
+        scaled = self._state.scaled.get((namespace, report.name))
+        if (namespace, report.name) in self._state.refused:
+            raise RequestError("FAILED_PRECONDITION", f"{namespace}/{report.name}: its scale policy is refused")
+        if scaled is None:
+            raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no workload of this name has a scale policy")
+        _check_time(report.at_ms, self._now_ms, self._state.rules)
+        report = replace(report, namespace=namespace, at_ms=report.at_ms or self._now_ms)
+        for field, length, most in _lengths(report):
+            if length > most:
+                raise invalid(field, f"{length} bytes", f"at most {most}")
+        if isinstance(report, LoadObserved):
+            if not report.metric:
+                raise invalid("metric", "", "the name of the metric in the policy")
+            if report.value_milli < 0:
+                raise invalid("value_milli", report.value_milli, "0 or more")
+            return self._named(scaled.policy, report)
+        if not report.group:
+            raise invalid("group", "", "a consumer group")
+        if (size := backlog_size(report)) > BACKLOGS_MAX:
+            what = f"{len(report.partitions)} partitions, {size} bytes"
+            raise invalid(
+                "partitions",
+                what,
+                f"at most {BACKLOGS_MAX} bytes: {PARTITION_BYTES} for each partition, and the topic's name",
+            )
+        if not report.trouble and (odd := odd_partitions(report)):
+            raise invalid(
+                "partitions", odd, "every partition of the topic once, or no partitions and the reason in trouble"
+            )
+        for one in report.partitions:
+            if one.partition < 0 or one.latest < -1 or one.committed < -1:
+                offsets = (one.partition, one.latest, one.committed)
+                raise invalid("partitions", offsets, "offsets of 0 or more; −1: unknown")
+        return self._named(scaled.policy, report)
+
+    def _named(self, policy: AttachedPolicy, report: Reported) -> Reported:
+        """Returns the report, which must be one that the policy uses.
+
+        Otherwise raises RequestError NOT_FOUND, whose text lists the first metrics of the policy.
+        """
+        if is_named(policy, report):
+            return report
+        if isinstance(report, BacklogObserved):
+            what = f"group {report.group}, topic {report.topic or 'any'}"
+        else:
+            of = "pods" if report.pod else report.object
+            what = f"metric {report.metric}" + (f" of {of}" if of else "")
+        key = (report.namespace, report.name, type(report))
+        if key not in self._expected:
+            self._expected[key] = _first_names(names_of(policy, report))
+        expected = self._expected[key]
+        raise RequestError("NOT_FOUND", f"{what}: {policy.kind} {policy.name} does not use it; expected {expected}")
 
 
-def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
-    namespace = report.namespace or "default"
-    scaled = state.scaled.get((namespace, report.name))
-    if (namespace, report.name) in state.refused:
-        raise RequestError("FAILED_PRECONDITION", f"{namespace}/{report.name}: its scale policy is refused")
-    if scaled is None:
-        raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no workload of this name has a scale policy")
-    _check_time(report.at_ms, now_ms, state.rules)
-    report = replace(report, namespace=namespace, at_ms=report.at_ms or now_ms)
-    for field, length, most in _lengths(report):
-        if length > most:
-            raise invalid(field, f"{length} bytes", f"at most {most}")
-    if isinstance(report, LoadObserved):
-        if not report.metric:
-            raise invalid("metric", "", "the name of the metric in the policy")
-        if report.value_milli < 0:
-            raise invalid("value_milli", report.value_milli, "0 or more")
-        return _named(scaled.policy, report)
-    if not report.group:
-        raise invalid("group", "", "a consumer group")
-    if (size := backlog_size(report)) > BACKLOGS_MAX:
-        what = f"{len(report.partitions)} partitions, {size} bytes"
-        raise invalid(
-            "partitions",
-            what,
-            f"at most {BACKLOGS_MAX} bytes: {PARTITION_BYTES} for each partition, and the topic's name",
-        )
-    if not report.trouble and (odd := odd_partitions(report)):
-        raise invalid(
-            "partitions", odd, "every partition of the topic once, or no partitions and the reason in trouble"
-        )
-    for one in report.partitions:
-        if one.partition < 0 or one.latest < -1 or one.committed < -1:
-            raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")
-    return _named(scaled.policy, report)
+def _first_names(names: Sequence[str]) -> str:
+    more = (f"{len(names) - NAMES_TOLD} more",) if len(names) > NAMES_TOLD else ()
+    return cut_bytes("; ".join((*names[:NAMES_TOLD], *more)), ANSWER_BYTES_MAX) or "no report of that kind"
 
 
 def _check_time(at_ms: int, now_ms: int, rules: HpaRules) -> None:
@@ -83,22 +121,6 @@ def _check_time(at_ms: int, now_ms: int, rules: HpaRules) -> None:
         raise invalid("at_ms", at_ms, f"0 (now), or up to now, {now_ms}")
     if at_ms and at_ms < now_ms - rules.load_age_max_ms:
         raise invalid("at_ms", at_ms, f"0 (now), or milliseconds of the last {rules.load_age_max_ms // 1000} s")
-
-
-def _named(policy: AttachedPolicy, report: Reported) -> Reported:
-    """Returns the report, which must be one that the policy uses.
-
-    Otherwise raises RequestError NOT_FOUND, whose text lists the metrics of the policy.
-    """
-    if is_named(policy, report):
-        return report
-    if isinstance(report, BacklogObserved):
-        what = f"group {report.group}, topic {report.topic or 'any'}"
-    else:
-        of = "pods" if report.pod else report.object
-        what = f"metric {report.metric}" + (f" of {of}" if of else "")
-    expected = "; ".join(names_of(policy, report)) or "no report of that kind"
-    raise RequestError("NOT_FOUND", f"{what}: {policy.kind} {policy.name} does not use it; expected {expected}")
 
 
 def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:
