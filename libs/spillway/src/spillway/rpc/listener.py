@@ -34,9 +34,6 @@ from spillway.settings import OperatorError
 RECEIVE_FACTOR: Final = 4
 """gRPC accepts this many times the largest request of any caller. What is still too large gets our own answer; beyond
 it gRPC answers itself."""
-STREAMS_MAX: Final = 200
-"""The most calls and watches at one time of one connection, whatever streams_max is. A client waits for more, and no
-call is refused. A stranger's call takes 15 bytes and 0.3 ms, so more of them would hold up everybody."""
 PENDING_CALLS_MAX: Final = 10_000
 """The calls of all connections that gRPC keeps until our loop takes them. It ends further ones at random as cancelled,
 also those of callers who make few; its own bound is 1,000."""
@@ -206,7 +203,7 @@ class Listener:
     async def _open(self) -> None:
         self._receive_bytes = min(REQUEST_BYTES_MOST, RECEIVE_FACTOR * self._gate.request_bytes_most())
         bounds = (
-            ("grpc.max_concurrent_streams", min(STREAMS_MAX, self._settings.streams_max)),
+            ("grpc.max_concurrent_streams", self._settings.streams_max),
             ("grpc.max_receive_message_length", self._receive_bytes),
         )
         server = CallServer(self._handlers, (*_OPTIONS, *bounds))
