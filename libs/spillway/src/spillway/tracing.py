@@ -36,7 +36,7 @@ PARENT: Final = "traceparent"
 STATE: Final = "tracestate"
 FIELDS: Final = (PARENT, STATE)
 PARENT_BYTES: Final = 55
-"""The bytes of a traceparent of version 00. Source: W3C Trace Context, section 3.2.2."""
+"""The size in bytes of a traceparent of version 00. Source: W3C Trace Context, section 3.2.2."""
 STATE_BYTES_MAX: Final = 512
 """The most bytes of a tracestate: W3C asks to carry as many. Source: W3C Trace Context, section 3.3.1.5."""
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})

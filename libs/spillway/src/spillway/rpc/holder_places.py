@@ -10,7 +10,7 @@ class HolderPlaces:
     def __init__(self, most: int) -> None:
         self._most = most
         self._locks: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """An entry disappears when nothing holds it or waits for it."""
+        """A lock is removed when no call holds it or waits for it."""
 
     def of(self, holder: str) -> asyncio.Semaphore:
         lock = self._locks.get(holder)

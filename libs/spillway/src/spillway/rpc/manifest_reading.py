@@ -6,9 +6,9 @@ The result is passed on as JSON (kubernetes/manifest_text.py, ReadManifest), or 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final
 
 from spillway import metrics
@@ -42,14 +42,6 @@ def unprepared(request: Any) -> Any:
     return request
 
 
-@dataclass(slots=True)
-class _Line:
-    """A caller's requests. turn: the lock of the request that is being read. asking: the number of requests with it."""
-
-    turn: asyncio.Lock
-    asking: int = 0
-
-
 class ManifestReading:
     """Reads and checks the manifests of requests.
 
@@ -66,8 +58,9 @@ class ManifestReading:
         self._pod_security = pod_security
         self._prepare = prepare
         self._threads = ThreadPoolExecutor(THREADS, "manifests")
-        self._lines: dict[str, _Line] = {}
-        self._turns = HolderPlaces(1)
+        self._long_turns, self._short_turns = HolderPlaces(1), HolderPlaces(1)
+        self._asking = Counter[str]()
+        """By caller, the number of long requests that are being read or wait for it."""
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -81,28 +74,28 @@ class ManifestReading:
         characters = sum(len(text) for _, text in texts)
         if characters <= READ_AT_ONCE_CHARACTERS:
             return await self._read_short(caller, verb, request, characters)
-        line = self._lines.setdefault(caller.name, _Line(asyncio.Lock()))
-        if line.asking >= self._waiting_max:
+        asking = self._asking[caller.name]
+        if asking >= self._waiting_max:
             metrics.REQUESTS_DENIED.labels("manifests").inc()
-            text = f"{verb}: {line.asking} long requests of caller {caller.name!r} are being read: try again"
+            text = f"{verb}: {asking} long requests of caller {caller.name!r} are being read: try again"
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)
-        line.asking += 1
+        self._asking[caller.name] += 1
         try:
-            async with line.turn:
+            async with self._long_turns.of(caller.name):
                 return await asyncio.get_running_loop().run_in_executor(
                     self._threads, self._read_long, caller, verb, request
                 )
         finally:
-            line.asking -= 1
-            if not line.asking:
-                self._lines.pop(caller.name, None)
+            self._asking[caller.name] -= 1
+            if not self._asking[caller.name]:
+                del self._asking[caller.name]
 
     async def _read_short(self, caller: Caller, verb: str, request: Any, characters: int) -> Any:
         if not (caller.is_restricted or bounds_pods(caller, self._pod_security)):
             return request
         if characters <= READ_IN_TURN_CHARACTERS:
             return self._read_and_check(caller, verb, request)
-        async with self._turns.of(caller.name):
+        async with self._short_turns.of(caller.name):
             await asyncio.sleep(0)
             return self._read_and_check(caller, verb, request)
 

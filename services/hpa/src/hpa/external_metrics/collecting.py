@@ -261,7 +261,7 @@ class MetricCollection:
         if isinstance(error, NoConnection | QueryRefused):
             return _words(kind, connection, error)
         if isinstance(error, MetricUnknown):
-            if error.told != str(error):
+            if error.is_for_operator:
                 self._log_detail(kind, connection, str(error))
             return _words(kind, connection, error.told)
         self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)

@@ -38,11 +38,13 @@ class MetricUnknown(Exception):
 
     told: the reason for everyone who reads the policy. It names no file, user or broker that only the operator knows.
     Empty: the text itself.
+    is_for_operator: whether only the operator may read the text.
     """
 
     def __init__(self, text: str, told: str = "") -> None:
         super().__init__(text)
         self.told = told or text
+        self.is_for_operator = bool(told)
 
 
 class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
