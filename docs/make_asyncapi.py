@@ -20,7 +20,7 @@ from spillway.addresses import (
     SCOPE_ONE,
     TOPICS,
     Topic,
-    address_of,
+    address_of_event,
 )
 from spillway.events import TurnTaken
 from spillway.kafka.topics import TopicSettings, configs_of
@@ -138,11 +138,11 @@ def _message(event: type) -> Json:
 def _keys(event: type) -> Iterator[str]:
     """The forms of an event's keys: what its address is when each field is its own name in braces."""
     if event is not TurnTaken:
-        yield address_of(_named(event)).key
+        yield address_of_event(_named(event)).key
         return
     for service, topic in CLAIM_TOPIC_BY_SERVICE.items():
         cluster = "" if topic.scope == SCOPE_ONE else "{cluster}"
-        yield address_of(TurnTaken(service, cluster, "{instance}")).key
+        yield address_of_event(TurnTaken(service, cluster, "{instance}")).key
 
 
 def _named(event: type) -> Any:

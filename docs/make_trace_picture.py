@@ -64,14 +64,14 @@ def traced_apply(folder: Path) -> list[Received]:
         tracing = {"SPILLWAY_OTLP_ENDPOINT": f"127.0.0.1:{receiver.port}", "SPILLWAY_TRACE_RATIO": "1"}
         stack = Stack(StackOptions(folder, instances=1, environment=tuple(tracing.items()), outlives=False), print)
         try:
-            stack.up()
+            stack.start()
             for member in FLEET:
                 _command(folder, {}, "cluster", "join", member.name, "--credential", member.name, "--tier", member.tier)
             _until_ready(folder)
             _command(folder, tracing, "apply", "-f", str(WORKLOAD), "--wait")
             return _whole_trace(receiver)
         finally:
-            stack.down()
+            stack.stop()
 
 
 def _command(folder: Path, variables: dict[str, str], *arguments: str) -> str:

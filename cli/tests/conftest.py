@@ -126,7 +126,7 @@ class FakePlanner:
         self._note(request)
         self._known(request.namespace, request.name)
         if request.replicas < 0:
-            raise api.invalid("replicas", request.replicas, "0 to 100000")
+            raise api.invalid_argument_error("replicas", request.replicas, "0 to 100000")
         self.replicas[request.namespace, request.name] = request.replicas
         return self._placement(request.namespace, request.name, request.replicas)
 
@@ -289,7 +289,9 @@ class FakePlanner:
         values = [json.loads(text) for text in request.manifests]
         for index, value in enumerate(values):
             if value["kind"] not in ("Deployment", "ConfigMap", "Service", "PlacementPolicy"):
-                raise api.invalid(f"manifests[{index}].kind", value["kind"], "Deployment, ConfigMap, Service")
+                raise api.invalid_argument_error(
+                    f"manifests[{index}].kind", value["kind"], "Deployment, ConfigMap, Service"
+                )
         workload = next(value for value in values if value["kind"] == "Deployment")
         namespace, name = workload["metadata"]["namespace"], workload["metadata"]["name"]
         replicas = workload["spec"]["replicas"]
@@ -389,7 +391,7 @@ class FakeScaling:
         metadata, spec = value["metadata"], value["spec"]
         key = (metadata["namespace"], metadata["name"])
         if spec["minReplicas"] > spec["maxReplicas"]:
-            raise api.invalid("spec.minReplicas", spec["minReplicas"], "at most maxReplicas")
+            raise api.invalid_argument_error("spec.minReplicas", spec["minReplicas"], "at most maxReplicas")
         made = api_scaling.PolicyReply(
             namespace=key[0],
             name=spec["scaleTargetRef"]["name"],

@@ -386,7 +386,7 @@ def test_status_does_not_wait_for_a_planner_that_hangs_and_names_it(
         (RequestError("FAILED_PRECONDITION", "no cluster"), 1),
         (RequestError("NOT_FOUND", "no cluster of the fleet"), 2),
         (RequestError("PERMISSION_DENIED", "caller 'x' may not scale"), 1),
-        (api.invalid("replicas", -1, "0 or more"), 2),
+        (api.invalid_argument_error("replicas", -1, "0 or more"), 2),
         (RequestError("UNAVAILABLE", "standby"), 4),
         (RequestError("DEADLINE_EXCEEDED", "late"), 5),
         (RequestError("INTERNAL", "their bug"), 1),
@@ -558,13 +558,13 @@ class FakeStack:
     def __init__(self, options: Any, say: Callable[[str], None]) -> None:
         self.options, self.say = options, say
 
-    def up(self) -> Any:
+    def start(self) -> Any:
         self.calls.append(self.options)
         if self.options.instances == 9:
             raise RuntimeError("Kafka was not ready within 30 s")
         return types.SimpleNamespace(planners=("a:1", "b:2"), kafka="k:1", credentials="c")
 
-    def down(self) -> None:
+    def stop(self) -> None:
         self.calls.append("down")
 
     def status(self) -> list[Any]:

@@ -33,7 +33,7 @@ from spillway.kafka.access import KafkaAccess
 from spillway.kafka.inspection import disks_of, inspect_log
 from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway.lending_marks import FLEET, LENDING, POOL_TAINT
-from spillway.running.process import Process, ProcessSettings, _health
+from spillway.running.process import Process, ProcessSettings, _serving_health
 from spillway.store import MARKER_KEY, RedisStore, StoreSettings
 from spillway.version import VERSION
 from spillway_cli.config import ADDRESSES_FILE
@@ -62,7 +62,7 @@ async def test_a_health_port_tells_who_it_is_and_what_it_waits_for(port: int) ->
     metrics.DEAD_LETTERS.labels("spillway.pods.v1").inc(0)
     process = Process("planner", ProcessSettings(health_port=port))
     process.set_ready("log", False, "it is read")
-    async with _health(process):
+    async with _serving_health(process):
         found = await asyncio.to_thread(read_page, f"planner-1=127.0.0.1:{port}", SECONDS)
         assert (found.name, found.trouble, found.version) == ("planner-1", "", VERSION)
         assert await asyncio.to_thread(read_ready, f"127.0.0.1:{port}", SECONDS) == "log: it is read"
@@ -339,10 +339,10 @@ async def test_a_log_that_is_down_is_said_in_time(port: int) -> None:
 @pytest.mark.redis
 async def test_a_store_tells_whether_it_takes_writes_and_has_something_of_the_fleet(redis_url: str) -> None:
     async with RedisStore(StoreSettings(redis_url), uuid.uuid4().hex) as store:
-        found = await store.inspect()
+        found = await store.inspect_redis()
         assert (found.writes, found.filled, found.bytes_used > 0) == (True, False, True)
         await store.set_marker("x")
-        assert (await store.inspect()).filled
+        assert (await store.inspect_redis()).filled
         await store._redis.delete(store._prefix + MARKER_KEY)
 
 

@@ -18,7 +18,7 @@ from spillway.api import ApplyRequest
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, DecisionRecorded
 from spillway.model import Generation, NodeRow
-from spillway.packed import pack, unpack
+from spillway.packed import pack_text, unpack_text
 from spillway_cli.whatif_tables import simulation
 
 from .test_commands import DEPLOYMENT
@@ -37,17 +37,17 @@ def deployment(name: str, replicas: int) -> str:
 def fleet() -> PlannerState:
     state = PlannerState(PlannerRules())
     for name, cores in SIZES.items():
-        state.apply(ClusterJoined(name, name, "", "own", "", "", (), ()), 5.0)
+        state.apply_event(ClusterJoined(name, name, "", "own", "", "", (), ()), 5.0)
         row = NodeRow(f"{name}-n", {"cpu": cores * 1000, "memory": 2**40, "pods": 110}, {})
-        state.apply(CapacityReported(name, 3, 0, 1, 0, 0, b"", ()), 5.0, 0, columns_of([row]))
-        state.apply(CapacityChanged(name, 3, 0, 1, 0, b"", (), (), (), ""), 5.0, 1, NO_NODES)
+        state.apply_event(CapacityReported(name, 3, 0, 1, 0, 0, b"", ()), 5.0, 0, columns_of([row]))
+        state.apply_event(CapacityChanged(name, 3, 0, 1, 0, b"", (), (), (), ""), 5.0, 1, NO_NODES)
     return state
 
 
 def applied(state: PlannerState, manifest: str) -> DecisionRecorded:
-    decided = decisions.apply(state, ApplyRequest((manifest,)), Moment(5.0, 1000, Generation(7, 2)))
+    decided = decisions.decide_apply(state, ApplyRequest((manifest,)), Moment(5.0, 1000, Generation(7, 2)))
     for event in decided.events:
-        state.apply(event, 5.0)
+        state.apply_event(event, 5.0)
     return next(event for event in decided.events if isinstance(event, DecisionRecorded))
 
 
@@ -58,7 +58,7 @@ def filled(spillway: Any) -> Any:
     record = applied(state, deployment("web", 60))
     spillway.planner.records = (record,)
     spillway.planner.replicas["default", "web"] = 60
-    spillway.planner.exported = list(exports.export(state, 5.0, 1000, "prod-1"))
+    spillway.planner.exported = list(exports.export_state(state, 5.0, 1000, "prod-1"))
     return spillway
 
 
@@ -80,8 +80,10 @@ def test_a_replay_says_what_is_compared_and_that_it_is_the_same(filled: Any) -> 
 
 def test_another_outcome_fails_and_names_what_differs(filled: Any) -> None:
     record = filled.planner.records[0]
-    text = unpack(record.division).replace(b'"unplaced":0', b'"unplaced":1')
-    filled.planner.records = (replace(record, division=pack(text), code_version="0.0.9", settings="hold_min=99.0"),)
+    text = unpack_text(record.division).replace(b'"unplaced":0', b'"unplaced":1')
+    filled.planner.records = (
+        replace(record, division=pack_text(text), code_version="0.0.9", settings="hold_min=99.0"),
+    )
     result = filled("replay", "web")
     assert result.exit_code == 1
     assert "ANOTHER DIVISION COMES OUT" in result.stdout
@@ -189,11 +191,11 @@ def test_a_state_from_which_a_record_is_missing_is_refused_and_one_of_an_older_v
     filled: Any, tmp_path: Path
 ) -> None:
     first, *middle, last = filled.planner.exported
-    exports.save([first, *middle, replace(last, events=last.events[1:])], tmp_path / "edited.gz")
+    exports.save_export([first, *middle, replace(last, events=last.events[1:])], tmp_path / "edited.gz")
     result = filled("simulate", "--state", "edited.gz")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--state edited.gz: the file cannot be used: records are missing" in result.stderr
-    exports.save([replace(first, counted=False), *middle, replace(last, counts=())], tmp_path / "old.gz")
+    exports.save_export([replace(first, counted=False), *middle, replace(last, counts=())], tmp_path / "old.gz")
     result = filled("simulate", "--state", "old.gz")
     assert (result.exit_code, "nobody can see whether any is missing" in result.stderr) == (0, True)
 
@@ -201,7 +203,7 @@ def test_a_state_from_which_a_record_is_missing_is_refused_and_one_of_an_older_v
 def test_a_state_that_is_asked_for_can_be_kept(filled: Any, tmp_path: Path) -> None:
     result = filled("simulate", "--save", "kept.gz")
     assert "nothing would be elsewhere, and nothing waits" in result.stdout
-    assert exports.load(tmp_path / "kept.gz") == filled.planner.exported
+    assert exports.load_export(tmp_path / "kept.gz") == filled.planner.exported
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from spillway import tracing
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 APPLIES, ROUNDS, OFF = 1_000, 5, "off"
 RATIOS: Final = (OFF, "0.01", "1")
@@ -39,12 +39,12 @@ async def joined(platform: InProcess) -> None:
 
 async def measured() -> float:
     """Seconds of CPU. Each Apply in the span that a call over gRPC would have."""
-    async with in_process(services=("snapshot-1", "planner-1")) as platform:
+    async with in_process_platform(services=("snapshot-1", "planner-1")) as platform:
         await joined(platform)
         requests = [ApplyRequest((deployment(f"w{number}", "shop", 1, cpu="1m"),)) for number in range(APPLIES)]
         began = time.process_time()
         for request in requests:
-            with tracing.begin(PATH[1:], tracing.SERVER, tracing.rpc(PATH)):
+            with tracing.begin_or_continue_trace(PATH[1:], tracing.SERVER, tracing.rpc_attributes(PATH)):
                 await platform.planner().apply(request)
         return time.process_time() - began
 
@@ -54,7 +54,7 @@ def one(ratio: str) -> float:
     if ratio != OFF:
         provider = TracerProvider(ParentBased(TraceIdRatioBased(float(ratio))), shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
-        tracing.use(provider)
+        tracing.use_provider(provider)
     return asyncio.run(measured())
 
 

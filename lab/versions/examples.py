@@ -15,7 +15,7 @@ from typing import Any
 
 from spillway.addresses import EVENTS_BY_TOPIC
 from spillway.model import Generation
-from spillway.wire import UnreadableMessage, decode, encode, event_type
+from spillway.wire import UnreadableMessage, decode_event, encode_event, event_type
 
 TOPICS_BY_EVENT = {event: topic for topic, events in reversed(EVENTS_BY_TOPIC.items()) for event in events}
 
@@ -68,17 +68,17 @@ def plain(value: Any) -> Any:
 
 def row(event: type) -> dict[str, Any]:
     value = full(event)
-    data = base64.b64encode(encode(value)).decode()
+    data = base64.b64encode(encode_event(value)).decode()
     return {"type": event_type(value), "topic": TOPICS_BY_EVENT[event], "value": data, "fields": plain(value)}
 
 
 def read(one: dict[str, Any]) -> dict[str, Any]:
     """fields and the value written again; or why it could not be read."""
     try:
-        event = decode(one["topic"], one["type"], base64.b64decode(one["value"]))
+        event = decode_event(one["topic"], one["type"], base64.b64decode(one["value"]))
     except (UnreadableMessage, KeyError) as error:
         return {"type": one["type"], "trouble": f"{type(error).__name__}: {error}"}
-    return {"type": one["type"], "fields": plain(event), "value": base64.b64encode(encode(event)).decode()}
+    return {"type": one["type"], "fields": plain(event), "value": base64.b64encode(encode_event(event)).decode()}
 
 
 def main() -> None:

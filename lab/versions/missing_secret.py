@@ -122,10 +122,10 @@ def main() -> None:
         options = StackOptions(Path(run), asked.members, 1, FLEET, environment_of=environment_of, outlives=False)
         stack = Stack(options, lambda text: None)
         try:
-            stack.up()
+            stack.start()
             print(table(asyncio.run(_observed(stack, asked.seconds))))
         finally:
-            stack.down()
+            stack.stop()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from versions import ROOT, exported
 
 from spillway.addresses import DEAD_LETTERS
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ScaleRequest
-from spillway.bus import reached
+from spillway.bus import has_reached_ends
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kubernetes.objects import PODS
 from spillway.rpc.client import PlannerClient
@@ -49,7 +49,7 @@ class Upgrade:
     async def run(self) -> None:
         stack = self.stack()
         try:
-            await asyncio.to_thread(stack.up)
+            await asyncio.to_thread(stack.start)
             print(f"{len(self.still_old)} processes of the older version run")
             async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as client:
                 await self._begin(client, stack)
@@ -59,7 +59,7 @@ class Upgrade:
                             await self._upgrade(name, client)
             await self._no_dead_letters(stack)
         finally:
-            await asyncio.to_thread(stack.down)
+            await asyncio.to_thread(stack.stop)
 
     async def _begin(self, client: PlannerClient, stack: Stack) -> None:
         for member in FLEET:
@@ -74,7 +74,7 @@ class Upgrade:
         began = time.monotonic()
         self.still_old.discard(name)
         stack = self.stack()
-        await asyncio.to_thread(stack.up)
+        await asyncio.to_thread(stack.start)
         await self._until("every cluster is Ready", lambda: self._ready(client))
         self.replicas += 1
         await client.scale(ScaleRequest(NAMESPACE, NAME, self.replicas))
@@ -88,7 +88,8 @@ class Upgrade:
         names = [f"{service}-1", f"{service}-2"]
         stack = self.stack()
         return sorted(
-            names, key=lambda name: f"{service.replace('-', '_')}_active 1.0" in stack._answer(name, "metrics")
+            names,
+            key=lambda name: f"{service.replace('-', '_')}_active 1.0" in stack._read_health_page(name, "metrics"),
         )
 
     async def _ready(self, client: PlannerClient) -> bool:
@@ -104,7 +105,7 @@ class Upgrade:
             return {
                 str(pod["metadata"]["uid"])
                 for member in FLEET
-                for pod in await members.api(member.name).list(PODS, NAMESPACE, label_selector=f"app={NAME}")
+                for pod in await members.member_api(member.name).list(PODS, NAMESPACE, label_selector=f"app={NAME}")
                 if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
             }
         finally:
@@ -118,11 +119,11 @@ class Upgrade:
     async def _no_dead_letters(self, stack: Stack) -> None:
         settings = KafkaSettings(stack.addresses().kafka)
         letters = []
-        async with KafkaBus(settings, "", "upgrade") as bus, bus.follow([DEAD_LETTERS]) as feed:
-            ends = await feed.ends()
+        async with KafkaBus(settings, "", "upgrade") as bus, bus.follow_topics([DEAD_LETTERS]) as feed:
+            ends = await feed.end_offsets()
             async for batch in feed:
                 letters += [record.event for record in batch.records]
-                if reached(batch.positions, ends):
+                if has_reached_ends(batch.positions, ends):
                     break
         print(f"dead letters: {len(letters)}" + "".join(f"\n  {letter}" for letter in letters[:5]))
         assert not letters

@@ -10,7 +10,7 @@ from sim.manifests import pod
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from spillway.clusters.api import CONFIG_MAPS, PODS, ClusterApi, ClusterApiSettings
-from spillway_local.config_kubelet import leaving_to_us, look
+from spillway_local.config_kubelet import stages_that_skip_config_pods, update_waiting_pods
 
 STAMP = "2026-11-23T12:00:00Z"
 STAGE = """kind: Stage
@@ -26,7 +26,7 @@ NAMES_ONE = {"envFrom": [{"configMapRef": {"name": "key"}}]}
 
 def test_the_stage_that_starts_pods_passes_over_those_that_need_something() -> None:
     stages = "\n---\n".join(STAGE.format(name=name) for name in ("pod-ready", "pod-delete"))
-    ready, others = leaving_to_us(stages).split("\n---\n")
+    ready, others = stages_that_skip_config_pods(stages).split("\n---\n")
     assert ready.index("matchExpressions") < ready.index("configMapRef") < ready.index(".status.phase")
     assert "operator: 'DoesNotExist'" in ready
     assert others == STAGE.format(name="pod-delete")
@@ -34,9 +34,9 @@ def test_the_stage_that_starts_pods_passes_over_those_that_need_something() -> N
 
 def test_stages_of_another_form_are_not_taken() -> None:
     with pytest.raises(ValueError, match="not enough values"):
-        leaving_to_us(STAGE.format(name="pod-delete"))
+        stages_that_skip_config_pods(STAGE.format(name="pod-delete"))
     with pytest.raises(AssertionError, match="no matchExpressions"):
-        leaving_to_us("metadata:\n  name: pod-ready\n")
+        stages_that_skip_config_pods("metadata:\n  name: pod-ready\n")
 
 
 @pytest.mark.looptime
@@ -61,7 +61,7 @@ async def test_a_pod_waits_says_why_and_starts() -> None:
 
 
 async def _looked_at(api: ClusterApi) -> dict[str, Any]:
-    await look(api, STAMP)
+    await update_waiting_pods(api, STAMP)
     found = await api.get(PODS, "default", "web")
     assert found is not None
     return dict(found)

@@ -40,7 +40,7 @@ def test_all_listeners_are_on_loopback() -> None:
 
 
 def test_clients_of_a_cluster_begin_at_every_node() -> None:
-    assert [server.bootstrap for server in kafka_cluster(Path("/data"), (21000, 21010))] == [
+    assert [server.bootstrap_servers for server in kafka_cluster(Path("/data"), (21000, 21010))] == [
         "127.0.0.1:21000,127.0.0.1:21010"
     ] * 2
 
@@ -48,15 +48,15 @@ def test_clients_of_a_cluster_begin_at_every_node() -> None:
 @pytest.mark.kafka
 async def test_a_restart_after_kill_keeps_the_log(tmp_path: Path) -> None:
     server = KafkaServer(tmp_path / "kafka", session_port(count=PORTS_PER_NODE))
-    child = start_child(server.program(), tmp_path / "kafka.log")
+    child = start_child(server.prepare_program(), tmp_path / "kafka.log")
     try:
         child.wait_ready(server.is_ready, 30.0)
-        await _create_topic(server.bootstrap, "kept")
-        await _send(server.bootstrap, "kept", b"bread")
+        await _create_topic(server.bootstrap_servers, "kept")
+        await _send(server.bootstrap_servers, "kept", b"bread")
         child.kill()
-        child = start_child(server.program(), tmp_path / "kafka.log")
+        child = start_child(server.prepare_program(), tmp_path / "kafka.log")
         child.wait_ready(server.is_ready, 30.0)
-        assert await _first_value(server.bootstrap, "kept") == b"bread"
+        assert await _first_value(server.bootstrap_servers, "kept") == b"bread"
     finally:
         child.stop()
 

@@ -41,12 +41,12 @@ def members(tmp_path: Path) -> KubeMembers:
     ],
 )
 def test_programs(members: KubeMembers, part: str, flag: str) -> None:
-    program_by_name = {program.name: program for stage in members.stages() for program in stage.programs}
+    program_by_name = {program.name: program for stage in members.prepare_stages() for program in stage.programs}
     assert flag in program_by_name[part].command
 
 
 def test_stages_come_in_the_order_of_need(members: KubeMembers) -> None:
-    assert [stage.name for stage in members.stages()] == ["etcd", "member-apis", "member-controllers"]
+    assert [stage.name for stage in members.prepare_stages()] == ["etcd", "member-apis", "member-controllers"]
 
 
 def test_a_second_preparation_changes_nothing(members: KubeMembers) -> None:

@@ -14,13 +14,13 @@ from spillway_local.supervision import Supervision
 @pytest.mark.redis
 def test_a_restart_keeps_the_data(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, session_port())
-    child = start_child(server.program(), tmp_path / "log")
+    child = start_child(server.prepare_program(), tmp_path / "log")
     try:
         child.wait_ready(server.is_ready, 10.0)
         _client(server.url).set("loaf", "rye")
         child.stop()
         assert not server.is_ready()
-        child = start_child(server.program(), tmp_path / "log")
+        child = start_child(server.prepare_program(), tmp_path / "log")
         child.wait_ready(server.is_ready, 10.0)
         assert _client(server.url).get("loaf") == "rye"
     finally:
@@ -32,8 +32,8 @@ def test_supervision_knows_it_for_its_own(tmp_path: Path) -> None:
     """Else the next `spillway up` takes its port for a stranger's and moves it, and who asks it is started again."""
     server, supervision = RedisServer(tmp_path / "redis", session_port()), Supervision(tmp_path / "run")
     try:
-        supervision.start([Stage("store", (server.program(),), server.is_ready)])
-        assert server.port in supervision.ports()
+        supervision.start([Stage("store", (server.prepare_program(),), server.is_ready)])
+        assert server.port in supervision.occupied_ports()
     finally:
         supervision.stop()
 

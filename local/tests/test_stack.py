@@ -29,12 +29,12 @@ def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is
             strangers.enter_context(socket.create_server((LOOPBACK, taken[0])))
 
     ports = PortBook(tmp_path / "ports.json")
-    ports.port("kafka", session_port(count=PORTS_PER_NODE), count=PORTS_PER_NODE)
-    ports.port("redis", session_port())
+    ports.assign_port("kafka", session_port(count=PORTS_PER_NODE), count=PORTS_PER_NODE)
+    ports.assign_port("redis", session_port())
     stack = Stack(StackOptions(tmp_path, fleet=(), instances=0, outlives=False), take)
     with strangers:
         try:
-            kafka = stack.up().kafka
+            kafka = stack.start().kafka
             assert kafka != f"{LOOPBACK}:{taken[0]}"
             assert any(f"kafka: another program listens at its port {taken[0]};" in line for line in said)
             fleet = (tmp_path / "kafka" / "fleet").read_text().strip()
@@ -47,18 +47,18 @@ def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is
             stack.supervision.start_program("kafka")
             (problem,) = [one.problem for one in stack.status() if one.name == "kafka" and one.state == "BACKOFF"]
             assert problem.startswith(f"another program listens at its port {port}, which {tmp_path / 'ports.json'}")
-            kafka = stack.up().kafka  # The log that it knows, elsewhere.
+            kafka = stack.start().kafka  # The log that it knows, elsewhere.
             assert kafka != f"{LOOPBACK}:{port}"
 
             (tmp_path / "kafka" / "fleet").write_text("local-other")
             with pytest.raises(
                 OtherFleet, match=rf"Kafka at {kafka}: .* of fleet '{fleet}', not of 'local-other', as "
             ):
-                stack.up()
+                stack.start()
             with pytest.raises(OtherFleet, match=rf"Kafka at {kafka}: .* of fleet '{fleet}', and was to have none yet"):
                 stack.create_topics("")
         finally:
-            stack.down()
+            stack.stop()
 
 
 def test_a_demo_takes_no_port_that_a_command_goes_to_by_itself(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_programs_outlive_a_killed_command_only_where_that_is_wanted(
     if outlives:
         assert status_of(supervision, "one").state == "RUNNING"
         return
-    mine = f"unix://{supervision.socket}"
+    mine = f"unix://{supervision.socket_path}"
     eventually(lambda: not supervision.is_running())
     eventually(lambda: not any(mine == environment_of(process) for process in psutil.process_iter()))
 
@@ -96,7 +96,7 @@ def test_programs_start_by_stage_and_are_restarted_after_a_kill(supervision: Sup
 
     assert order == ["first"]
     assert {status.name: status.state for status in supervision.status()} == {"one": "RUNNING", "two": "RUNNING"}
-    eventually(lambda: 'hello it\'s "quoted" 100% ; # $HOME' in supervision.log("two").read_text())
+    eventually(lambda: 'hello it\'s "quoted" 100% ; # $HOME' in supervision.log_file_of("two").read_text())
 
     killed = status_of(supervision, "one").pid
     assert killed is not None
@@ -129,9 +129,9 @@ def test_programs_are_added_restarted_stopped_and_removed_while_others_run(
     supervision.start([Stage("all", (talker("stays", tmp_path),))])
     stays = status_of(supervision, "stays").pid
 
-    supervision.add([talker("late", tmp_path)])
+    supervision.add_programs([talker("late", tmp_path)])
     late = status_of(supervision, "late").pid
-    supervision.restart("late")
+    supervision.restart_program("late")
     assert status_of(supervision, "late").pid not in {late, None}
 
     supervision.stop_program("late")
@@ -139,10 +139,10 @@ def test_programs_are_added_restarted_stopped_and_removed_while_others_run(
     supervision.start_program("late")
     assert status_of(supervision, "late").state == "RUNNING"
 
-    supervision.remove("late")
+    supervision.remove_program("late")
     assert [(status.name, status.pid) for status in supervision.status()] == [("stays", stays)]
     with pytest.raises(NotSupervised, match="late"):
-        supervision.restart("late")
+        supervision.restart_program("late")
 
 
 def test_what_a_killed_daemon_left_behind_is_ended_by_the_next_start(supervision: Supervision, tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ def test_what_a_slow_stage_waits_for_is_told_meanwhile(tmp_path: Path) -> None:
 def test_who_does_not_wait_for_the_end_leaves_nothing_behind(supervision: Supervision, tmp_path: Path) -> None:
     supervision.start([Stage("all", (talker("one", tmp_path),))])
     pid = status_of(supervision, "one").pid
-    supervision.stop_unwatched()
+    supervision.stop_without_waiting()
     eventually(lambda: not supervision.is_running() and not Path(f"/proc/{pid}").exists())
-    supervision.stop_unwatched()  # With nothing there it does nothing.
+    supervision.stop_without_waiting()  # With nothing there it does nothing.
 
 
 LATE = """
@@ -244,7 +244,7 @@ def test_a_program_whose_port_another_took_while_it_was_down_waits_says_so_and_i
     said = f"another program listens at its port {port}, which {ports} names"
     given_up = f"{said}: given up. End that one, or the next `spillway up` gives late another port"
     assert status_of(supervision, "late").problem == given_up
-    lines = supervision.log("late").read_text().splitlines()
+    lines = supervision.log_file_of("late").read_text().splitlines()
     assert lines == [f"{said}: looks again for 2.5 s", given_up]
     supervision.start([stage])
     assert status_of(supervision, "late").state == "RUNNING"
@@ -279,8 +279,8 @@ def test_a_stage_is_ready_once_its_own_program_listens(supervision: Supervision,
 def test_ports_are_those_where_its_programs_listen_and_no_others(supervision: Supervision, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)):
         supervision.start([Stage("all", (Program("server", (sys.executable, "-c", LISTENER), tmp_path),))])
-        eventually(lambda: supervision.log("server").read_text().strip().isdigit())
-        assert supervision.ports() == {int(supervision.log("server").read_text())}
+        eventually(lambda: supervision.log_file_of("server").read_text().strip().isdigit())
+        assert supervision.occupied_ports() == {int(supervision.log_file_of("server").read_text())}
 
 
 def test_a_program_that_was_killed_a_moment_before_is_stopped_for_good(
@@ -331,8 +331,8 @@ def test_nothing_is_known_before_the_first_start(supervision: Supervision) -> No
 
 def test_a_deep_run_folder_has_its_socket_elsewhere(tmp_path: Path) -> None:
     deep = Supervision(tmp_path / ("d" * 120))
-    assert len(str(deep.socket)) < 108
-    assert deep.socket.parent != deep.folder
+    assert len(str(deep.socket_path)) < 108
+    assert deep.socket_path.parent != deep.folder
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def serve(access: MemberAccess) -> None:
 def control_plane() -> Iterator[MemberAccess]:
     ports = PortBook(FOLDER / "ports.json")
     members = KubeMembers(FOLDER, FOLDER / "credentials", (MemberSpec("member"),), ports, Path("/kube/kube-member"))
-    with running_stages(members.stages(), FOLDER / "logs"):
+    with running_stages(members.prepare_stages(), FOLDER / "logs"):
         (member,) = members.members()
         yield member.access
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from spillway_local.containers import KAFKA_IMAGE, REDIS_IMAGE
 from spillway_local.kafka_server import ensure_kafka_jars
 from spillway_local.kube_binary import ensure_kube_binary
-from spillway_local.tools import ensure_program, run_tool, say
+from spillway_local.tools import ensure_program, print_message, run_tool
 
 from .engine import Engine
 
@@ -50,7 +50,7 @@ class StandIns:
         self._packaged(REDIS, "redis", "redis-server", "WORKDIR /data\n", {})
         jars = ensure_kafka_jars()
         self._packaged(KAFKA, "kafka", "default-jre-headless", _KAFKA, {"libs": jars, "kafka_run.py": HERE})
-        say(f"building {SPILLWAY} with compose/Dockerfile")
+        print_message(f"building {SPILLWAY} with compose/Dockerfile")
         self.engine.docker("build", "-q", "-t", SPILLWAY, "-f", str(ROOT / "compose" / "Dockerfile"), str(ROOT))
         binary = ensure_kube_binary()
         self._image(KWOK, "kwok", _KWOK, {"kube": binary.parent, "kwok_run.py": HERE})
@@ -58,7 +58,7 @@ class StandIns:
     def _python(self) -> None:
         if self.engine.docker("images", "-q", PYTHON).strip():
             return
-        say(f"a stand-in for {PYTHON}: Debian 12 by debootstrap")
+        print_message(f"a stand-in for {PYTHON}: Debian 12 by debootstrap")
         debootstrap = ensure_program("debootstrap", ("debootstrap",), "use an engine that reaches a registry.")
         files = self.folder / "debian"
         shutil.rmtree(files, ignore_errors=True)
@@ -78,7 +78,7 @@ class StandIns:
         self._image(tag, name, f"FROM {PYTHON}\nRUN {install}\n{rest}", files)
 
     def _image(self, tag: str, name: str, dockerfile: str, files: Mapping[str, Path]) -> None:
-        say(f"a stand-in for {tag}")
+        print_message(f"a stand-in for {tag}")
         context = self.folder / name
         shutil.rmtree(context, ignore_errors=True)
         context.mkdir(parents=True)

@@ -17,7 +17,7 @@ from hpa.external_metrics.collecting import CollectingSettings
 from spillway.kafka.bus import KafkaSettings
 from spillway.rpc.security import RpcSettings
 from spillway.running.process import ProcessSettings
-from spillway.settings import from_environment, variables
+from spillway.settings import fields_by_variable, settings_from_environment
 from spillway.store import StoreSettings
 from spillway_local.compose_setup import COMMAND, REACH_MEMBERS, READ_FROM, RPC_HOSTS, write_files
 from spillway_local.fleet_plan import FLEET
@@ -131,9 +131,9 @@ def test_variables_are_settings_and_can_be_read(name: str) -> None:
     sections = [(OWN[name], f"SPILLWAY_{module.upper()}_"), *SHARED]
     for variable in environment:
         kind, prefix = next((kind, prefix) for kind, prefix in sections if variable.startswith(prefix))
-        assert variable in variables(kind, prefix), variable
+        assert variable in fields_by_variable(kind, prefix), variable
         if kind is not StoreSettings or name == "planner":
-            from_environment(kind, environment, prefix, shared=prefix == "SPILLWAY_")
+            settings_from_environment(kind, environment, prefix, shared=prefix == "SPILLWAY_")
     assert COMPOSE["services"][name]["command"] == ["-m", module]
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from spillway_local import image_digests
-from spillway_local.image_digests import NoDigest, Pin, digest_of, named_images, read_pins, troubles, written
+from spillway_local.image_digests import (
+    NoDigest,
+    Pin,
+    named_images,
+    pin_troubles,
+    pins_file_text,
+    pull_image_digest,
+    read_pins,
+)
 from spillway_local.programs import Program, start_child
 from spillway_local.tools import ensure_program
 
@@ -32,7 +40,7 @@ def test_what_is_pinned_is_what_compose_names() -> None:
     file = COMPOSE / ".env"
     if not file.exists():
         pytest.skip("no compose/.env: `make pin-images` writes it where an engine reaches the registries")
-    assert troubles(named_images(COMPOSE), read_pins(file.read_text())) == []
+    assert pin_troubles(named_images(COMPOSE), read_pins(file.read_text())) == []
 
 
 def test_one_variable_stands_for_one_image(tmp_path: Path) -> None:
@@ -46,7 +54,7 @@ def test_one_variable_stands_for_one_image(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read_again() -> None:
     pins = {"KAFKA_DIGEST": Pin(KAFKA, DIGEST), "KWOK_DIGEST": Pin(KWOK, DIGEST)}
-    assert read_pins(written(pins)) == pins
+    assert read_pins(pins_file_text(pins)) == pins
 
 
 NAMED = {"REDIS_DIGEST": "redis:7"}
@@ -71,7 +79,7 @@ TROUBLES: dict[str, tuple[dict[str, Pin], list[str]]] = {
 @pytest.mark.parametrize("case", TROUBLES)
 def test_what_is_not_pinned_or_as_something_else_is_said(case: str) -> None:
     pins, said = TROUBLES[case]
-    assert troubles(NAMED, pins) == said
+    assert pin_troubles(NAMED, pins) == said
 
 
 class FakeEngine:
@@ -89,13 +97,13 @@ class FakeEngine:
 def test_the_digest_is_of_the_same_repository_as_it_was_pulled_from(image: str) -> None:
     repository = image.rpartition(":")[0]
     engine = FakeEngine(f"mirror/{repository}@sha256:{64 * 'b'}", f"{repository}@{DIGEST}")
-    assert digest_of(image, engine) == DIGEST
+    assert pull_image_digest(image, engine) == DIGEST
     assert engine.asked[0] == ("pull", "--quiet", image)
 
 
 def test_what_was_built_here_has_no_digest() -> None:
     with pytest.raises(NoDigest, match=r"redis:7: the engine knows \[\]: expected redis@sha256"):
-        digest_of("redis:7", FakeEngine())
+        pull_image_digest("redis:7", FakeEngine())
 
 
 # ── With an engine and a registry of our own: make test-compose ─────────────────────────────────────────────────────

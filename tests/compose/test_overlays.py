@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spillway.running.process import process_settings
+from spillway.running.process import read_process_settings
 from spillway_local.stack import SERVICES
 
 from .engine import installed_compose
@@ -102,7 +102,7 @@ def test_spans_go_from_every_service_and_the_command_by_the_collector_to_the_sto
     config = read(mounted(collector, file))
     (port,) = [one["endpoint"].rpartition(":")[2] for one in config["receivers"]["otlp"]["protocols"].values()]
     for name in (*SERVICES, "spillway"):
-        settings = process_settings(TOOLS["services"][name]["environment"])
+        settings = read_process_settings(TOOLS["services"][name]["environment"])
         assert (settings.otlp_endpoint, settings.trace_ratio) == (f"collector:{port}", 1)
     used = config["service"]["pipelines"]["traces"]
     assert all(set(used[part]) == set(config[part]) for part in ("receivers", "processors", "exporters"))

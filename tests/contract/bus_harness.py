@@ -18,15 +18,15 @@ from spillway.bus import (
     Headers,
     Record,
     RecordBatch,
+    has_reached_ends,
     partition_of,
-    reached,
 )
 from spillway.events import CapacityChanged, ClusterLeft, Event, TurnTaken
-from spillway.kafka.access import access_to
+from spillway.kafka.access import load_kafka_access
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.kafka.topics import TopicSettings, ensure_topics
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
-from spillway.wire import TYPE_PREFIX, decode, event_type
+from spillway.wire import TYPE_PREFIX, decode_event, event_type
 
 DEADLINE_SECONDS = 60.0
 LETTERS_MAX = 20
@@ -51,7 +51,7 @@ class LocalHarness:
         self.broker = LocalBroker(
             LocalSettings(partitions_cluster=4, partitions_workload=2, dead_letters_per_minute_max=LETTERS_MAX)
         )
-        self.broker.form(self.fleet)
+        self.broker.form_log(self.fleet)
 
     async def bus(self, source: str, fleet: str = "") -> LocalBus:
         return LocalBus(self.broker, fleet, source)
@@ -60,16 +60,16 @@ class LocalHarness:
         await bus.__aexit__(None, None, None)
 
     async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        self.broker.append_raw(topic, 0, key, value, headers)
+        self.broker.append_raw_record(topic, 0, key, value, headers)
 
     async def compact_once(self, bus: Bus) -> None:
         self.broker.compact(honour_lag=False)
 
     async def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
-        self.broker.delete_before(topic, partition, offset)
+        self.broker.delete_records_before(topic, partition, offset)
 
     async def form_again(self) -> None:
-        self.broker.reform("other-00000002")
+        self.broker.recreate_log("other-00000002")
 
 
 class KafkaHarness:
@@ -84,7 +84,7 @@ class KafkaHarness:
             heartbeat_seconds=0.3,
             fleet_check_seconds=0.5,
         )
-        self.access = access_to(bootstrap, self.settings.security)
+        self.access = load_kafka_access(bootstrap, self.settings.security)
         self.stack = contextlib.AsyncExitStack()
         self.fleet = ""
         self.buses: list[KafkaBus] = []
@@ -155,9 +155,9 @@ async def collect(feed: Feed, enough: Callable[[list[Record], RecordBatch], bool
 
 
 async def whole(bus: Bus, topics: Sequence[Topic]) -> list[Record]:
-    async with bus.follow(topics) as feed:
-        ends = await feed.ends()
-        return await collect(feed, lambda _, batch: reached(batch.positions, ends))
+    async with bus.follow_topics(topics) as feed:
+        ends = await feed.end_offsets()
+        return await collect(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
 
 
 def headers(event: Event | None, fleet: str) -> Headers:
@@ -174,6 +174,6 @@ def any_event(topic: Topic) -> Event:
     kind = EVENTS_BY_TOPIC[topic.name][0]
     if kind is TurnTaken:
         return TurnTaken(topic.emitter, "", "fine")
-    empty = decode(topic.name, TYPE_PREFIX + kind.__name__, b"")
+    empty = decode_event(topic.name, TYPE_PREFIX + kind.__name__, b"")
     words = {field.name: "fine" for field in dataclasses.fields(empty) if field.type is str}
     return dataclasses.replace(empty, **words)  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def named(kind: type[ObjectUpserted] | type[ObjectRemoved], name: str) -> Callab
 
 
 def following(api: ClusterApi, kind: Kind, **selectors: str) -> Any:
-    return aclosing(cast(Any, api.follow(kind, **selectors)))
+    return aclosing(cast(Any, api.follow_objects(kind, **selectors)))
 
 
 async def running_pods(api: ClusterApi, namespace: str, count: int) -> list[Manifest]:

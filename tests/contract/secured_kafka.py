@@ -11,11 +11,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE
-from spillway.kafka.access import KafkaAccess, access_to
+from spillway.kafka.access import KafkaAccess, load_kafka_access
 from spillway.kafka.bus import KafkaSettings
 from spillway.kafka.settings import KAFKA_PREFIX
 from spillway.kafka.topics import TopicSettings, ensure_topics
-from spillway.settings import from_environment
+from spillway.settings import settings_from_environment
 from spillway_local.kafka_security import ADMINISTRATOR, BrokerSecurity
 from spillway_local.kafka_server import KafkaServer
 
@@ -98,7 +98,7 @@ class CreateAcls(CreateAclsRequest):
 
 async def grant(access: KafkaAccess, rights: Sequence[Right]) -> None:
     """As kafka-acls.sh does, without a Java virtual machine for each."""
-    admin = AIOKafkaAdminClient(**await access.arguments())
+    admin = AIOKafkaAdminClient(**await access.client_arguments())
     await admin.start()
     try:
         answer = await admin._send_request(CreateAcls(rights))
@@ -109,7 +109,7 @@ async def grant(access: KafkaAccess, rights: Sequence[Right]) -> None:
 
 async def standing(access: KafkaAccess) -> list[Right]:
     """What the broker has."""
-    admin = AIOKafkaAdminClient(**await access.arguments())
+    admin = AIOKafkaAdminClient(**await access.client_arguments())
     await admin.start()
     try:
         answer = await admin._send_request(DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY))
@@ -134,19 +134,21 @@ class SecuredKafka:
     fleet: str = ""
 
     def variables(self, role: str) -> dict[str, str]:
-        return {KAFKA_PREFIX + "BOOTSTRAP": self.bootstrap, **self.security.client(f"spillway-{role}")}
+        return {KAFKA_PREFIX + "BOOTSTRAP": self.bootstrap, **self.security.client_environment(f"spillway-{role}")}
 
     def settings(self, role: str, **variables: str) -> KafkaSettings:
         """By which a service of this role opens the log."""
-        return from_environment(KafkaSettings, self.variables(role) | variables, KAFKA_PREFIX)
+        return settings_from_environment(KafkaSettings, self.variables(role) | variables, KAFKA_PREFIX)
 
     def access(self, role: str) -> KafkaAccess:
-        return access_to(self.bootstrap, self.settings(role).security)
+        return load_kafka_access(self.bootstrap, self.settings(role).security)
 
     @property
     def administrator(self) -> KafkaAccess:
-        variables = {KAFKA_PREFIX + "BOOTSTRAP": self.bootstrap, **self.security.client(ADMINISTRATOR)}
-        return access_to(self.bootstrap, from_environment(KafkaSettings, variables, KAFKA_PREFIX).security)
+        variables = {KAFKA_PREFIX + "BOOTSTRAP": self.bootstrap, **self.security.client_environment(ADMINISTRATOR)}
+        return load_kafka_access(
+            self.bootstrap, settings_from_environment(KafkaSettings, variables, KAFKA_PREFIX).security
+        )
 
     async def form(self, folder: Path, settings: TopicSettings) -> str:
         """As docs/security.md says: the rights of `topics`, the topics, the rights of all. Returns the fleet."""

@@ -31,7 +31,7 @@ from spillway.addresses import (
     RecordAddress,
     Tombstone,
     Topic,
-    address_of,
+    address_of_event,
 )
 from spillway.bus import (
     Assignment,
@@ -45,7 +45,7 @@ from spillway.bus import (
     RecordBatch,
     TooManyDeadLetters,
     Writer,
-    reached,
+    has_reached_ends,
 )
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, DeadLettered, FleetFormed, TurnTaken
 from spillway.kafka.fetch_sessions import OPENS, FetchSession
@@ -53,7 +53,7 @@ from spillway.kafka.internals import POINTS
 from spillway.kafka.topics import LogReader, ensure_topics
 from spillway.kafka.unpacking import UNPACKED_BYTES_MAX
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
-from spillway.wire import TYPE_PREFIX, encode
+from spillway.wire import TYPE_PREFIX, encode_event
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import session_port
 from spillway_local.programs import ChildProcess, start_child
@@ -158,7 +158,7 @@ async def test_a_feed_passes_over_topics_when_it_is_told_to(harness: Harness) ->
         await bus.publish(ClusterLeft("y"))
         await bus.publish(changed("z", 1))
         ends = await feed.ends()
-        records = await collect(feed, lambda _, batch: reached(batch.positions, ends))
+        records = await collect(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
     assert {topic for topic, _ in ends} == {CAPACITY_CHANGES.name}
     assert [record.key for record in records] == ["z"]
 
@@ -208,7 +208,7 @@ async def test_a_value_over_the_bound_is_refused_before_it_is_sent(harness: Harn
 async def test_fields_of_a_later_version_do_not_hinder(harness: Harness) -> None:
     bus = await harness.bus("a")
     event = ClusterLeft("x")
-    later = encode(event) + b"\xf8\x7c\x07" + b"\xfa\x7c\x03new"  # field 1999 as a number and as text
+    later = encode_event(event) + b"\xf8\x7c\x07" + b"\xfa\x7c\x03new"  # field 1999 as a number and as text
     await harness.raw(CLUSTERS, b"x", later, headers(event, harness.fleet))
     assert [record.event for record in await whole(bus, [CLUSTERS])] == [event]
 
@@ -236,7 +236,7 @@ async def test_a_bus_learns_that_its_log_is_gone(harness: Harness) -> None:
 
 
 async def opened(stack: contextlib.AsyncExitStack, bus: Bus, instance: str) -> Any:
-    return await stack.enter_async_context(bus.standby_turn("planner", instance))
+    return await stack.enter_async_context(bus.join_standby_group("planner", instance))
 
 
 async def turn(waiting: Any) -> Writer:
@@ -249,10 +249,10 @@ async def test_a_feed_reaches_the_end_past_the_marks_of_transactions(harness: Ha
     async with bus.standby_turn("planner", "a") as standby:
         writer = await turn(standby.wait())
         for index in range(3):
-            await writer.write([ClusterLeft(f"c{index}"), ClusterLeft("x")])
+            await writer.write_events([ClusterLeft(f"c{index}"), ClusterLeft("x")])
         async with bus.follow([CLUSTERS, TURNS_PLANNER]) as feed:
             ends = await feed.ends()
-            records = await collect(feed, lambda _, batch: reached(batch.positions, ends))
+            records = await collect(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
     assert len([record for record in records if record.topic == CLUSTERS.name]) == 6
     assert ends[TURNS_PLANNER.name, 0] > max(r.offset for r in records if r.topic == TURNS_PLANNER.name) + 1
 
@@ -261,11 +261,11 @@ async def test_a_record_bears_the_headers_of_the_trace_that_it_belongs_to(harnes
     """Of one write each record those of its own, in and outside of a transaction; none of any other."""
     trace = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)
     bus = await harness.bus("a")
-    tracing.use(TracerProvider(shutdown_on_exit=False))
+    tracing.use_provider(TracerProvider(shutdown_on_exit=False))
     try:
         await bus.publish(changed("x", 1), changed("y", 1), traces={1: trace})
         async with bus.standby_turn("planner", "a") as standby:
-            await (await turn(standby.wait())).write([ClusterLeft("x"), ClusterLeft("y")], {0: trace})
+            await (await turn(standby.wait())).write_events([ClusterLeft("x"), ClusterLeft("y")], {0: trace})
     finally:
         tracing.shutdown()
     found = await whole(bus, [CAPACITY_CHANGES, CLUSTERS])
@@ -288,20 +288,20 @@ async def test_the_writer_before_is_fenced_and_stays_so(harness: Harness) -> Non
     bus = await harness.bus("a")
     async with bus.standby_turn("planner", "a") as standby:
         old = await turn(standby.wait())
-        await old.write([ClusterLeft("before")])
+        await old.write_events([ClusterLeft("before")])
         other = await harness.bus("b")
         async with contextlib.AsyncExitStack() as stack:
             # The same instance takes its turn again elsewhere, as after a restart that left a frozen process behind.
             again = await opened(stack, other, "a")
             if isinstance(harness, LocalHarness):
-                harness.broker.expel(bus)
+                harness.broker.end_sessions(bus)
             new = await turn(again.wait())
             turns = [record.offset for record in await whole(bus, [TURNS_PLANNER])]
             assert turns == [old.epoch, new.epoch], "who was fenced reads of it, though it writes nothing"
             for _ in range(2):
                 with pytest.raises(OutcomeUnknown):
-                    await old.write([ClusterLeft("late")])
-            await new.write([ClusterLeft("after")])
+                    await old.write_events([ClusterLeft("late")])
+            await new.write_events([ClusterLeft("after")])
     assert [record.key for record in await whole(other, [CLUSTERS])] == ["before", "after"] or {
         record.key for record in await whole(other, [CLUSTERS])
     } == {"before", "after"}
@@ -346,36 +346,36 @@ async def test_a_standby_takes_over_from_one_that_stops(harness: Harness) -> Non
         async with first.standby_turn("planner", "a") as active:
             old = await turn(active.wait())
             waiting = asyncio.create_task((await opened(stack, second, "b")).wait())
-            await old.write([ClusterLeft("x")])
+            await old.write_events([ClusterLeft("x")])
             assert not waiting.done()
         new = await turn(waiting)
-        await new.write([ClusterLeft("y")])
+        await new.write_events([ClusterLeft("y")])
         assert new.epoch > old.epoch
         with pytest.raises(OutcomeUnknown):
-            await old.write([ClusterLeft("z")])
+            await old.write_events([ClusterLeft("z")])
 
 
 async def test_a_write_of_unknown_outcome_ends_the_writer() -> None:
     broker = LocalBroker()
     bus = LocalBus(broker, "f", "a")
     for written in (True, False):
-        async with bus.standby_turn("planner", "a") as standby:
-            writer = await standby.wait()
+        async with bus.join_standby_group("planner", "a") as standby:
+            writer = await standby.wait_for_turn()
             broker.fail_next_write(written=written)
             for _ in range(2):
                 with pytest.raises(OutcomeUnknown):
-                    await writer.write([ClusterLeft(f"written {written}")])
+                    await writer.write_events([ClusterLeft(f"written {written}")])
     assert [record.key for record in await whole(bus, [CLUSTERS])] == ["written True"]
 
 
 async def test_a_log_that_does_not_answer_is_said_to_be_unavailable() -> None:
     bus = LocalBus(LocalBroker(LocalSettings(publish_seconds=0.2)), "f", "a")
-    async with bus.follow([CLUSTERS]) as feed:
+    async with bus.follow_topics([CLUSTERS]) as feed:
         bus.broker.unavailable = True
         with pytest.raises(BusUnavailable):
             await bus.publish(ClusterLeft("x"))
         with pytest.raises(BusUnavailable):
-            await feed.ends()
+            await feed.end_offsets()
         assert await collect(feed, lambda *_: True) == []
         bus.broker.unavailable = False
         await bus.publish(ClusterLeft("y"))
@@ -393,11 +393,13 @@ async def test_aborted_and_open_transactions_are_hidden(kafka: KafkaHarness) -> 
     for key, commits in (("aborted", False), ("committed", True)):
         event = ClusterLeft(key)
         await producer.begin_transaction()
-        await producer.send_and_wait(name, encode(event), key.encode(), 0, headers=list(headers(event, kafka.fleet)))
+        await producer.send_and_wait(
+            name, encode_event(event), key.encode(), 0, headers=list(headers(event, kafka.fleet))
+        )
         await (producer.commit_transaction() if commits else producer.abort_transaction())
     await producer.begin_transaction()
     event = ClusterLeft("open")
-    await producer.send_and_wait(name, encode(event), b"open", 0, headers=list(headers(event, kafka.fleet)))
+    await producer.send_and_wait(name, encode_event(event), b"open", 0, headers=list(headers(event, kafka.fleet)))
     assert [record.key for record in await whole(bus, [CLUSTERS])] == ["committed"]
     await producer.abort_transaction()
 
@@ -411,11 +413,11 @@ async def test_who_takes_the_turn_meets_no_open_transaction_and_misses_nothing(k
     name, event = kafka.topics.topic_prefix + CLUSTERS.name, ClusterLeft("abandoned")
     for partition in range(4):
         given = list(headers(event, kafka.fleet))
-        await abandoned.send_and_wait(name, encode(event), b"abandoned", partition, headers=given)
-    async with bus.standby_turn("planner", "a") as standby:
-        writer = await turn(standby.wait())
+        await abandoned.send_and_wait(name, encode_event(event), b"abandoned", partition, headers=given)
+    async with bus.join_standby_group("planner", "a") as standby:
+        writer = await turn(standby.wait_for_turn())
         written = [ClusterLeft(f"c{index}") for index in range(20)]
-        await writer.write(written)
+        await writer.write_events(written)
         assert {record.event for record in await whole(bus, [CLUSTERS])} == set(written)
 
 
@@ -428,7 +430,7 @@ async def test_what_cannot_be_read_is_set_aside_and_the_rest_is_read(harness: Ha
     bus = await harness.bus("reader")
     kind = (TYPE_PREFIX + EVENTS_BY_TOPIC[topic.name][0].__name__).encode()
     good: Headers = (("ce_type", kind), ("fleet", harness.fleet.encode()))
-    own = address_of(any_event(topic)).key.encode()
+    own = address_of_event(any_event(topic)).key.encode()
     another = own.replace(b"fine", b"another") if b"fine" in own else own + b"x"
     reasons = {
         "not protobuf": (own, b"\xff\xff\xff", good),
@@ -437,12 +439,12 @@ async def test_what_cannot_be_read_is_set_aside_and_the_rest_is_read(harness: Ha
         "no header fleet": (own, b"", good[:1]),
         "key: ": (b"\xff", b"", good),
         "may have": (b"", b"", good),
-        "belongs under": (another, encode(any_event(topic)), good),
+        "belongs under": (another, encode_event(any_event(topic)), good),
     }
     for key, value, given in reasons.values():
         await harness.raw(topic, key, value, given)
     fine = any_event(topic)
-    await harness.raw(topic, address_of(fine).key.encode(), encode(fine), good)
+    await harness.raw(topic, address_of_event(fine).key.encode(), encode_event(fine), good)
     assert fine in [record.event for record in await whole(bus, [topic])]
     async with bus.follow([DEAD_LETTERS]) as feed:
         letters = await collect(feed, lambda records, _: len(_of(topic, records)) >= len(reasons))
@@ -526,15 +528,15 @@ async def test_a_batch_that_unpacks_to_more_than_its_bound_ends_no_reader(kafka:
     bus = await kafka.bus("reader")
     kind = (TYPE_PREFIX + EVENTS_BY_TOPIC[LOAD.name][0].__name__).encode()
     given: Headers = (("ce_type", kind), ("fleet", kafka.fleet.encode()))
-    fine, key = any_event(LOAD), address_of(any_event(LOAD)).key.encode()
-    await kafka.raw(LOAD, key, encode(fine), given)
+    fine, key = any_event(LOAD), address_of_event(any_event(LOAD)).key.encode()
+    await kafka.raw(LOAD, key, encode_event(fine), given)
     whole_size = 2 * UNPACKED_BYTES_MAX
     async with AIOKafkaProducer(
         bootstrap_servers=kafka.settings.bootstrap, compression_type=codec, max_request_size=whole_size
     ) as producer:
         await producer.send_and_wait(bus.topic_name(LOAD), bytes(UNPACKED_BYTES_MAX), key, 0, headers=list(given))
-        await producer.send_and_wait(bus.topic_name(LOAD), encode(fine) * 99, key, 0, headers=list(given))
-    await kafka.raw(LOAD, key, encode(fine), given)
+        await producer.send_and_wait(bus.topic_name(LOAD), encode_event(fine) * 99, key, 0, headers=list(given))
+    await kafka.raw(LOAD, key, encode_event(fine), given)
     for _ in range(2):
         assert [record.offset for record in await whole(bus, [LOAD])] == [0, 2, 3]
     letters = _of(LOAD, await whole(bus, [DEAD_LETTERS]))
@@ -571,7 +573,7 @@ async def test_without_topics_there_is_no_log(kafka_bootstrap: str) -> None:
 
 
 def _broker(folder: Path, server: KafkaServer) -> ChildProcess:
-    child = start_child(server.program(), folder / "kafka.log")
+    child = start_child(server.prepare_program(), folder / "kafka.log")
     child.wait_ready(server.is_ready, 60)
     return child
 
@@ -580,14 +582,14 @@ def _broker(folder: Path, server: KafkaServer) -> ChildProcess:
 async def test_a_broker_that_is_killed_loses_nothing_acknowledged_and_is_found_again(tmp_path: Path) -> None:
     server = KafkaServer(tmp_path, session_port(count=PORTS_PER_NODE))
     child = await asyncio.to_thread(_broker, tmp_path, server)
-    kafka = KafkaHarness(server.bootstrap)
+    kafka = KafkaHarness(server.bootstrap_servers)
     try:
         await kafka.form()
         bus = await kafka.bus("a")
         acknowledged: list[int] = []
         sent = 0
-        async with bus.follow([CAPACITY_CHANGES]) as feed, bus.standby_turn("planner", "a") as standby:
-            old = await turn(standby.wait())
+        async with bus.follow_topics([CAPACITY_CHANGES]) as feed, bus.join_standby_group("planner", "a") as standby:
+            old = await turn(standby.wait_for_turn())
 
             async def write_until(count: int) -> None:
                 nonlocal sent
@@ -602,11 +604,11 @@ async def test_a_broker_that_is_killed_loses_nothing_acknowledged_and_is_found_a
             writing = asyncio.create_task(write_until(100))
             child.kill()
             with pytest.raises(OutcomeUnknown):
-                await old.write([ClusterLeft("x")])
+                await old.write_events([ClusterLeft("x")])
             child = await asyncio.to_thread(_broker, tmp_path, server)
             await writing
-            new = await turn(standby.wait())
-            await new.write([ClusterLeft("y")])
+            new = await turn(standby.wait_for_turn())
+            await new.write_events([ClusterLeft("y")])
             last = acknowledged[-1]
             records = await collect(feed, lambda found, _: any(getattr(r.event, "sequence", 0) == last for r in found))
         read = [r.event.sequence for r in records if isinstance(r.event, CapacityChanged)]
@@ -623,7 +625,7 @@ async def test_a_fetch_names_what_is_new_and_a_session_that_the_broker_lost_is_o
     """The broker answers with what is in the log whether it keeps the reader's session, never had it, or is ahead."""
     bus = await kafka.bus("a")
     topics = [CLUSTERS, WORKLOAD_STATUS]
-    async with bus.follow(topics) as feed:
+    async with bus.follow_topics(topics) as feed:
         sessions = feed._sessions.sessions
         for name, spoil in (("first", lambda one: None), ("unknown", _forget), ("behind", _repeat), ("last", _forget)):
             for session in sessions.values():
@@ -644,9 +646,9 @@ async def test_without_what_of_aiokafka_can_be_left_out_a_turn_is_taken_written_
     """As with another version of it, at whose start these points were found to differ."""
     bus = await kafka.bus("a")
     bus._usable = frozenset(point for point in POINTS if point.needed)
-    async with bus.follow([CLUSTERS]) as feed, bus.standby_turn("planner", "a") as standby:
-        writer = await turn(standby.wait())
-        await writer.write([ClusterLeft("x")])
+    async with bus.follow_topics([CLUSTERS]) as feed, bus.join_standby_group("planner", "a") as standby:
+        writer = await turn(standby.wait_for_turn())
+        await writer.write_events([ClusterLeft("x")])
         assert [record.key for record in await collect(feed, lambda records, _: bool(records))] == ["x"]
 
 
@@ -658,7 +660,7 @@ async def test_how_far_behind_a_feed_is_and_how_old_what_it_read_is_are_told_whi
         return REGISTRY.get_sample_value(f"spillway_topic_{name}", {"topic": CLUSTERS.name})
 
     bus = await kafka.bus("a")
-    async with bus.follow([CLUSTERS]) as feed:
+    async with bus.follow_topics([CLUSTERS]) as feed:
         await bus.publish(*(ClusterLeft(name) for name in "abc"))
         async with asyncio.timeout(DEADLINE_SECONDS):
             while told("lag_records") != 3:

@@ -58,7 +58,7 @@ async def test_simulated_api_servers_differ_by_their_names_and_stay_who_they_are
     uids = []
     for name in ("blue", "green", "blue"):
         async with SimCluster(name) as cluster:
-            uids.append(cluster.get("namespaces", "kube-system", "")["metadata"]["uid"])
+            uids.append(cluster.get_object("namespaces", "kube-system", "")["metadata"]["uid"])
     assert uids[0] == uids[2] != uids[1]
 
 
@@ -132,7 +132,7 @@ async def test_a_dry_run_shows_the_defaults_of_limit_ranges(
     api: ClusterApi, namespace: str, item: dict[str, Any], resources: dict[str, Any], requests: dict[str, str]
 ) -> None:
     await api.create(LIMIT_RANGES, limit_range(namespace, **item))
-    made = await api.try_create(PODS, namespace, pod_of("web", resources))
+    made = await api.dry_run_create(PODS, namespace, pod_of("web", resources))
     assert made["spec"]["containers"][0]["resources"]["requests"] == requests
     assert await api.list(PODS, namespace) == []
 
@@ -144,7 +144,7 @@ async def test_a_dry_run_shows_the_overhead_of_a_runtime_class(api: ClusterApi, 
     scheduling = {"nodeSelector": selector, "tolerations": [{"key": "sandbox", "operator": "Exists"}]}
     await api.create(RUNTIME_CLASSES, {**found, "overhead": overhead, "scheduling": scheduling})
     asked = pod_of("web", {"requests": {"cpu": "1"}}, runtimeClassName=namespace)
-    made = await api.try_create(PODS, namespace, asked)
+    made = await api.dry_run_create(PODS, namespace, asked)
     assert made["spec"]["overhead"] == overhead["podFixed"]
     assert made["spec"]["nodeSelector"] == selector
     assert {"key": "sandbox", "operator": "Exists"} in made["spec"]["tolerations"]
@@ -153,11 +153,11 @@ async def test_a_dry_run_shows_the_overhead_of_a_runtime_class(api: ClusterApi, 
 
 async def test_a_dry_run_of_what_is_refused_says_why(api: ClusterApi, namespace: str) -> None:
     with pytest.raises(Refused) as raised:
-        await api.try_create(PODS, namespace, pod_of("web", {}, runtimeClassName="no-such-class"))
+        await api.dry_run_create(PODS, namespace, pod_of("web", {}, runtimeClassName="no-such-class"))
     assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
     assert 'RuntimeClass "no-such-class" not found' in raised.value.message
     with pytest.raises(Refused) as raised:
-        await api.try_create(PODS, "no-such-namespace", pod_of("web", {}))
+        await api.dry_run_create(PODS, "no-such-namespace", pod_of("web", {}))
     assert (raised.value.status, raised.value.reason) == (404, "NotFound")
 
 
@@ -167,7 +167,7 @@ async def test_a_dry_run_says_what_the_pods_of_a_deployment_become(api: ClusterA
     wanted["spec"]["template"]["spec"]["containers"].append({"name": "more", "image": "none"})
     template = wanted["spec"]["template"]
     asked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", **template["metadata"]}}
-    made = await api.try_create(PODS, namespace, {**asked, "spec": template["spec"]})
+    made = await api.dry_run_create(PODS, namespace, {**asked, "spec": template["spec"]})
     await api.create(DEPLOYMENTS, wanted)
     for found in await running_pods(api, namespace, 2):
         resources = [one["resources"] for one in found["spec"]["containers"]]

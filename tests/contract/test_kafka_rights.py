@@ -30,7 +30,7 @@ from spillway.addresses import (
     TOPICS,
     Topic,
 )
-from spillway.bus import Bus, OutcomeUnknown, reached
+from spillway.bus import Bus, OutcomeUnknown, has_reached_ends
 from spillway.events import Event, TurnTaken
 from spillway.kafka.access import LogClosed, NotAllowed
 from spillway.kafka.bus import KafkaBus, KafkaSettings
@@ -38,7 +38,7 @@ from spillway.kafka.topics import TopicSettings
 from spillway_cli import log_commands
 from spillway_cli.main import app
 from spillway_local.kafka_security import Authority
-from spillway_local.kafka_server import PORTS_PER_NODE, kafka_tool
+from spillway_local.kafka_server import PORTS_PER_NODE, kafka_tool_command
 from spillway_local.ports import session_port
 from spillway_local.programs import Stage, running_stages
 from spillway_local.tools import MissingTool
@@ -135,12 +135,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     folder = tmp_path_factory.mktemp("secured")
     server = secured_server(folder, session_port(count=PORTS_PER_NODE))
     try:
-        stage = Stage("kafka", (server.program(),), server.is_ready, 60.0)
+        stage = Stage("kafka", (server.prepare_program(),), server.is_ready, 60.0)
     except MissingTool as missing:
         pytest.skip(str(missing))
     with running_stages([stage], folder):
         assert server.security is not None
-        unformed = SecuredKafka(server.bootstrap, server.security)
+        unformed = SecuredKafka(server.bootstrap_servers, server.security)
         yield dataclasses.replace(unformed, fleet=asyncio.run(unformed.form(folder, FEW)))
 
 
@@ -159,10 +159,10 @@ def writable(service: str) -> list[Event]:
 
 
 async def read_to_the_end(opened: Bus, topics: list[Topic]) -> None:
-    async with opened.follow(topics) as feed:
-        ends = await feed.ends()
+    async with opened.follow_topics(topics) as feed:
+        ends = await feed.end_offsets()
         async for batch in feed:
-            if reached(batch.positions, ends):
+            if has_reached_ends(batch.positions, ends):
                 return
 
 
@@ -172,15 +172,15 @@ async def test_who_stands_by_takes_its_turn_writes_in_it_and_fences_the_one_befo
     kafka: SecuredKafka, service: str
 ) -> None:
     async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, service) as one, bus(kafka, service) as two:
-        async with one.standby_turn(service, "a") as turn:
-            old = await turn.wait()
-            await old.write(writable(service))
-        async with two.standby_turn(service, "b") as turn:
-            new = await turn.wait()
+        async with one.join_standby_group(service, "a") as turn:
+            old = await turn.wait_for_turn()
+            await old.write_events(writable(service))
+        async with two.join_standby_group(service, "b") as turn:
+            new = await turn.wait_for_turn()
             assert new.epoch > old.epoch
             with pytest.raises(OutcomeUnknown):
-                await old.write(writable(service))
-            await new.write(writable(service))
+                await old.write_events(writable(service))
+            await new.write_events(writable(service))
         await two.publish(*(any_event(topic) for topic in (*written_by(service), DEAD_LETTERS) if not topic.committed))
         await read_to_the_end(two, [topic for topic in TOPICS if service in topic.readers])
 
@@ -189,7 +189,7 @@ async def test_who_stands_by_takes_its_turn_writes_in_it_and_fences_the_one_befo
 @pytest.mark.parametrize("service", SHARERS)
 async def test_who_shares_the_clusters_gets_them_claims_one_and_writes(kafka: SecuredKafka, service: str) -> None:
     async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, service) as opened:
-        async with opened.cluster_turns(service, "a") as turns:
+        async with opened.join_cluster_group(service, "a") as turns:
             while len((await anext(turns)).partitions) < FEW.partitions_cluster:
                 pass  # All of them, in the end.
         (claim,) = await opened.publish(TurnTaken(service, "own-1", "a"))
@@ -235,12 +235,12 @@ async def test_nobody_takes_anothers_turn(kafka: SecuredKafka, role: str) -> Non
 
         async def stands_by(service: str) -> None:
             with pytest.raises(NotAllowed, match=f"may not use group {kafka.fleet}.{service}.standby:"):
-                async with opened.standby_turn(service, "a") as turn:
-                    await turn.wait()
+                async with opened.join_standby_group(service, "a") as turn:
+                    await turn.wait_for_turn()
 
         async def shares(service: str) -> None:
             with pytest.raises(NotAllowed, match=f"may not use group {kafka.fleet}.{service}:"):
-                async with opened.cluster_turns(service, "a") as turns:
+                async with opened.join_cluster_group(service, "a") as turns:
                     await anext(turns)
 
         async def fences(service: str) -> None:
@@ -277,12 +277,12 @@ async def test_a_transaction_with_anothers_topic_in_it_says_so_and_writes_nothin
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
         bus(kafka, "descheduler") as opened,
-        opened.standby_turn("descheduler", "a") as turn,
+        opened.join_standby_group("descheduler", "a") as turn,
     ):
-        writer = await turn.wait()
+        writer = await turn.wait_for_turn()
         recalls = len(await whole(opened, [RECALLS]))
         with pytest.raises(NotAllowed, match=f"may not write topic {PLACEMENTS.name}"):
-            await writer.write([any_event(RECALLS), any_event(PLACEMENTS)])
+            await writer.write_events([any_event(RECALLS), any_event(PLACEMENTS)])
         assert len(await whole(opened, [RECALLS])) == recalls
 
 
@@ -297,7 +297,7 @@ async def test_who_may_not_read_a_topic_is_told_and_does_not_wait_for_ever(kafka
 async def test_a_group_of_another_service_cannot_be_joined(kafka: SecuredKafka) -> None:
     async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, "publisher", SPILLWAY_KAFKA_START_SECONDS="3") as opened:
         with pytest.raises(NotAllowed, match=f"'spillway-publisher' may not use group {kafka.fleet}.snapshot"):
-            async with opened.cluster_turns("snapshot", "a") as turns:
+            async with opened.join_cluster_group("snapshot", "a") as turns:
                 await anext(turns)
 
 
@@ -308,12 +308,12 @@ async def test_kafkas_own_tool_takes_the_script(kafka: SecuredKafka, tmp_path: P
     if os.environ.get("SPILLWAY_SECURED") != "1":
         pytest.skip("a Java virtual machine for each call: make test-secured, or SPILLWAY_SECURED=1")
     tool = tmp_path / "kafka-acls.sh"
-    tool.write_text(f'#!/bin/sh\nexec {shlex.join(kafka_tool("org.apache.kafka.tools.AclCommand"))} "$@"\n')
+    tool.write_text(f'#!/bin/sh\nexec {shlex.join(kafka_tool_command("org.apache.kafka.tools.AclCommand"))} "$@"\n')
     tool.chmod(0o700)
     fleet, prefix = "tool-1", "tool."
     variables = {
         "BOOTSTRAP": kafka.bootstrap,
-        "COMMAND_CONFIG": str(kafka.security.command_config()),
+        "COMMAND_CONFIG": str(kafka.security.write_command_config()),
         "FLEET": fleet,
         "PREFIX": prefix,
         "KAFKA_ACLS": str(tool),
@@ -349,7 +349,7 @@ async def test_who_is_not_let_in_is_told_why_in_bounded_time(
     """All of them side by side, since each tries for as long; no password is shown anywhere."""
     settings = kafka.settings("planner", SPILLWAY_KAFKA_START_SECONDS=str(START_SECONDS))
     foreign = Authority(tmp_path / "foreign")
-    certificate, key = foreign.issue("spillway-planner")
+    certificate, key = foreign.issue_certificate("spillway-planner")
     nothing = {"sasl_username": "", "sasl_password_file": ""}
     refused: dict[str, tuple[dict[str, Any], str]] = {
         "another password": (
@@ -385,7 +385,7 @@ async def test_who_is_not_let_in_is_told_why_in_bounded_time(
 
 @pytest.mark.kafka
 async def test_a_certificate_of_our_own_is_shown_where_it_is_asked_for(kafka: SecuredKafka) -> None:
-    certificate, key = kafka.security.authority.issue("spillway-planner")
+    certificate, key = kafka.security.authority.issue_certificate("spillway-planner")
     variables = {"SPILLWAY_KAFKA_SSL_CERTIFICATE_FILE": str(certificate), "SPILLWAY_KAFKA_SSL_KEY_FILE": str(key)}
     async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, "planner", **variables) as opened:
         assert opened.fleet == kafka.fleet

@@ -175,7 +175,7 @@ async def test_a_policys_queue_is_published_with_its_partitions(kafka: OtherKafk
     collecting = MetricCollection(
         published.put, connections, CollectingSettings(answer_seconds=20.0), lambda: 7, Random(1)
     )
-    collecting.declare(ScalePolicyDeclared("default", "web", Generation(1, 1), "ScaledObject", "p", text, 0))
+    collecting.start_questions(ScalePolicyDeclared("default", "web", Generation(1, 1), "ScaledObject", "p", text, 0))
     running = asyncio.create_task(collecting.run())
     async with asyncio.timeout(PATIENCE_SECONDS):
         first = await published.get()
@@ -222,7 +222,7 @@ class Broker:
         self.process = self._started()
 
     def _started(self) -> ChildProcess:
-        child = start_child(self.server.program(), self.server.folder / "kafka.log")
+        child = start_child(self.server.prepare_program(), self.server.folder / "kafka.log")
         child.wait_ready(self.server.is_ready, 60.0)
         return child
 
@@ -253,7 +253,7 @@ async def told(door: KafkaLag, group: str, topic: str) -> tuple[PartitionBacklog
 
 async def test_a_broker_that_goes_is_unknown_and_known_again(broker: Broker) -> None:
     """Stopped, frozen and back: never an empty queue, never another offset; and no topic is made by asking."""
-    kafka = OtherKafka(broker.server.bootstrap)
+    kafka = OtherKafka(broker.server.bootstrap_servers)
     topic, group = await kafka.make("t", 1), kafka.name("g")
     await kafka.write(topic, 0, AT_MS, AT_MS + 1_000)
     await kafka.read_to(group, topic, p0=1)

@@ -35,7 +35,7 @@ class Kubelet:
         self._runner = web.AppRunner(app, shutdown_timeout=0.2)
 
     async def start(self) -> None:
-        self._credentials.ensure()
+        self._credentials.ensure_files()
         context = SSLContext(PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._credentials.certificate, self._credentials.certificate_key)
         await self._runner.setup()

@@ -16,8 +16,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from spillway.addresses import CLUSTERS, TURNS_PLANNER, Topic
-from spillway.bus import partition_of, reached
-from spillway.dead_letters import outgoing
+from spillway.bus import has_reached_ends, partition_of
+from spillway.dead_letters import outgoing_record
 from spillway.events import ClusterLeft
 from spillway.kafka.bus import KafkaBus
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
@@ -181,21 +181,21 @@ class Lenient(KafkaServer):
 async def test_what_was_committed_and_bears_no_mark_is_seen_by_the_next_writer(tmp_path: Path) -> None:
     """A broker that is killed right after a commit may never write its marks; the one who takes the turn does."""
     server = Lenient(tmp_path, session_port(count=PORTS_PER_NODE))
-    child = await asyncio.to_thread(start_child, server.program(), tmp_path / "kafka.log")
+    child = await asyncio.to_thread(start_child, server.prepare_program(), tmp_path / "kafka.log")
     try:
         await asyncio.to_thread(child.wait_ready, server.is_ready, 60)
-        async with formed(server.bootstrap, SHORT_SESSION_SECONDS) as kafka:
+        async with formed(server.bootstrap_servers, SHORT_SESSION_SECONDS) as kafka:
             first, second = await kafka.bus("a"), await kafka.bus("b")
-            async with first.standby_turn("planner", "a") as turn:
-                writer = await turn.wait()
-                await writer.write([ClusterLeft("before")])
+            async with first.join_standby_group("planner", "a") as turn:
+                writer = await turn.wait_for_turn()
+                await writer.write_events([ClusterLeft("before")])
                 await _write_without_marks(first, writer, ClusterLeft("unmarked"))
-            async with second.standby_turn("planner", "b") as turn, second.follow([CLUSTERS]) as feed:
-                await turn.wait()
-                ends, seen = await feed.ends(), []
+            async with second.join_standby_group("planner", "b") as turn, second.follow_topics([CLUSTERS]) as feed:
+                await turn.wait_for_turn()
+                ends, seen = await feed.end_offsets(), []
                 async for batch in feed:
                     seen += [record.key for record in batch.records]
-                    if reached(batch.positions, ends):
+                    if has_reached_ends(batch.positions, ends):
                         break
             assert sorted(seen) == ["before", "unmarked"]
     finally:
@@ -205,21 +205,21 @@ async def test_what_was_committed_and_bears_no_mark_is_seen_by_the_next_writer(t
 async def test_who_writes_what_stays_hidden_gives_up_its_turn_and_the_next_one_shows_it(tmp_path: Path) -> None:
     """A broker that was too busy for the marks: whoever writes on would have it hidden until another writer comes."""
     server = Lenient(tmp_path, session_port(count=PORTS_PER_NODE))
-    child = await asyncio.to_thread(start_child, server.program(), tmp_path / "kafka.log")
+    child = await asyncio.to_thread(start_child, server.prepare_program(), tmp_path / "kafka.log")
     try:
         await asyncio.to_thread(child.wait_ready, server.is_ready, 60)
-        async with formed(server.bootstrap, SHORT_SESSION_SECONDS) as kafka:
+        async with formed(server.bootstrap_servers, SHORT_SESSION_SECONDS) as kafka:
             kafka.settings = dataclasses.replace(kafka.settings, hidden_seconds=1.0)
             bus = await kafka.bus("a")
-            async with bus.standby_turn("planner", "a") as turn:
-                writer = await turn.wait()
-                lost = asyncio.create_task(turn.lost())
-                await writer.write([ClusterLeft("seen")])
+            async with bus.join_standby_group("planner", "a") as turn:
+                writer = await turn.wait_for_turn()
+                lost = asyncio.create_task(turn.wait_until_lost())
+                await writer.write_events([ClusterLeft("seen")])
                 await _write_without_marks(bus, writer, ClusterLeft("unmarked"))
                 await lost
-            async with bus.standby_turn("planner", "a") as turn:
-                await turn.wait()
-                assert await bus.unmarked([CLUSTERS]) == []
+            async with bus.join_standby_group("planner", "a") as turn:
+                await turn.wait_for_turn()
+                assert await bus.find_unmarked_partitions([CLUSTERS]) == []
     finally:
         child.kill()
 
@@ -230,4 +230,4 @@ async def _write_without_marks(bus: KafkaBus, writer: Any, event: ClusterLeft) -
     place = TopicPartition(bus.topic_name(CLUSTERS), partition_of(event.cluster, bus.partition_count(CLUSTERS)))
     await producer.begin_transaction()
     producer._txn_manager._txn_partitions.add(place)
-    await bus.send(producer, [outgoing(event)])
+    await bus.send_records(producer, [outgoing_record(event)])

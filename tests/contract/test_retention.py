@@ -11,7 +11,7 @@ from planner.service import Planner, PlannerClocks
 from planner.settings import PlannerSettings
 from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, Topic
 from spillway.api import JoinClusterRequest, ListClustersRequest
-from spillway.bus import Bus, OtherFleet, Position, partition_of, reached
+from spillway.bus import Bus, OtherFleet, Position, has_reached_ends, partition_of
 from spillway.columns import columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, TurnTaken
 from spillway.store import MemoryStore
@@ -37,9 +37,9 @@ async def written(bus: Bus, count: int) -> tuple[Position, ...]:
 
 async def read_from(bus: Bus, topic: Topic, partition: int, offset: int) -> list[int]:
     """The sequences from there up to the end."""
-    async with bus.follow([topic], {(topic.name, partition): offset}) as feed:
-        ends = await feed.ends()
-        records = await collect(feed, lambda _, batch: reached(batch.positions, ends))
+    async with bus.follow_topics([topic], {(topic.name, partition): offset}) as feed:
+        ends = await feed.end_offsets()
+        records = await collect(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
     return [record.event.sequence for record in records if isinstance(record.event, CapacityChanged)]
 
 
@@ -61,7 +61,7 @@ async def test_where_retention_left_nothing_the_next_record_is_read(harness: Har
     await harness.delete_before(CAPACITY_CHANGES, place[1], positions[2].offset + 1)
     async with bus.follow([CAPACITY_CHANGES], {place: positions[0].offset}) as feed:
         ends = await feed.ends()
-        assert await collect(feed, lambda _, batch: reached(batch.positions, ends)) == []
+        assert await collect(feed, lambda _, batch: has_reached_ends(batch.positions, ends)) == []
         await bus.publish(changed("x", 3))
         assert len(await collect(feed, lambda records, _: bool(records))) == 1
 
@@ -109,13 +109,13 @@ async def test_what_a_topic_keeps_for_a_time_is_what_retention_deletes() -> None
     harness = LocalHarness()
     bus = await harness.bus("a")
     await bus.publish(changed("x", 0), ClusterLeft("x"))
-    harness.broker.retain()
+    harness.broker.apply_retention()
     assert len(await whole(bus, [CAPACITY_CHANGES, CLUSTERS])) == 2
-    harness.broker.retain(seconds=0.0)
+    harness.broker.apply_retention(seconds=0.0)
     assert [record.topic for record in await whole(bus, [CAPACITY_CHANGES, CLUSTERS])] == [CLUSTERS.name]
     await bus.publish(*(changed("x", sequence) for sequence in range(10)))
     size = max(len(record.value) + len(record.key) for record in await whole(bus, [CAPACITY_CHANGES]))
-    harness.broker.retain(bytes_max=4 * size)
+    harness.broker.apply_retention(bytes_max=4 * size)
     assert 3 <= len(await whole(bus, [CAPACITY_CHANGES])) <= 4
 
 

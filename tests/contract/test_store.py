@@ -22,7 +22,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Store, F
         memory = MemoryStore()
 
         async def flush_memory() -> None:
-            memory.flush()
+            memory.flush_all()
 
         yield memory, flush_memory
         return

@@ -71,7 +71,7 @@ def strict_member(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -
     spec = MemberSpec("strict", (MemberNodes(3, "node", 8_000, 32 * 2**30),), accounts=True, kubelets_ask=True)
     ports = session_ports(folder, [spec.name])
     members = KubeMembers(folder, folder / "credentials", (spec,), ports, kube_binary)
-    with running_stages(members.stages(), folder / "logs"):
+    with running_stages(members.prepare_stages(), folder / "logs"):
         (member,) = members.members()
         yield member.kubeconfig
 
@@ -104,7 +104,7 @@ async def test_who_names_what_is_not_there_has_no_pods_until_it_is(
     wanted["spec"]["template"]["spec"][field] = "key"
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}}
     with pytest.raises(Refused) as raised:
-        await strict.try_create(PODS, namespace, {**pod, "spec": wanted["spec"]["template"]["spec"]})
+        await strict.dry_run_create(PODS, namespace, {**pod, "spec": wanted["spec"]["template"]["spec"]})
     assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
     assert raised.value.message.endswith(f"is forbidden: {why.format(namespace=namespace)}")
 

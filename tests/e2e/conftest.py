@@ -87,7 +87,7 @@ class SecuredStack(Stack):
     def kafka(self) -> SecuredKafka:
         (broker,) = self.brokers()
         assert broker.security is not None
-        return SecuredKafka(broker.bootstrap, broker.security)
+        return SecuredKafka(broker.bootstrap_servers, broker.security)
 
     def brokers(self) -> list[KafkaServer]:
         (broker,) = super().brokers()
@@ -108,7 +108,7 @@ def secured_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredS
         folder,
         instances=1,
         environment=(*STORY_ENVIRONMENT, *_HOME),
-        environment_of={f"{kind}-1": users.client(f"spillway-{kind}") for kind in KINDS},
+        environment_of={f"{kind}-1": users.client_environment(f"spillway-{kind}") for kind in KINDS},
         outlives=False,
     )
     yield from _up(SecuredStack(options, print))
@@ -153,7 +153,7 @@ async def _empty(stack: Stack) -> AsyncIterator[Platform]:
 def _up(stack: StackT) -> Iterator[StackT]:
     started: Addresses | None = None
     try:
-        started = stack.up()
+        started = stack.start()
         print(f"planners at {started.planners}, logs in {stack.folder}/logs")
         yield stack
     except MissingTool as missing:
@@ -161,7 +161,7 @@ def _up(stack: StackT) -> Iterator[StackT]:
             raise
         pytest.skip(str(missing))
     finally:
-        stack.down()
+        stack.stop()
 
 
 def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
@@ -172,8 +172,8 @@ def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
     kinds = ("member-", "member/", "vk-bridge-1-kubelet-", "vk-bridge-2-kubelet-")
     names += [f"{kind}{member.name}" for member in FLEET for kind in kinds]
     base = session_port(count=PORTS_PER_NODE)
-    ports.port("kafka", base, count=PORTS_PER_NODE)
-    ports.port("etcd", base + random.randint(2, 9), count=2)
+    ports.assign_port("kafka", base, count=PORTS_PER_NODE)
+    ports.assign_port("etcd", base + random.randint(2, 9), count=2)
     for port_name in (*names, "redis"):
-        ports.port(port_name, base)
+        ports.assign_port(port_name, base)
     return folder

@@ -26,7 +26,7 @@ from spillway.api import (
     RequestError,
     WorkloadReply,
 )
-from spillway.bus import Record, reached
+from spillway.bus import Record, has_reached_ends
 from spillway.clusters.api import ClusterUnreachable, ListedObjects, ObjectUpserted
 from spillway.events import TurnTaken
 from spillway.kafka.bus import KafkaBus, KafkaSettings
@@ -161,7 +161,7 @@ class Platform:
 
     async def pods_of(self, cluster: str, app: str = "") -> list[Mapping[str, Any]]:
         selector = f"app={app}" if app else ""
-        return list(await self.members.api(cluster).list(PODS, NAMESPACE, label_selector=selector))
+        return list(await self.members.member_api(cluster).list(PODS, NAMESPACE, label_selector=selector))
 
     async def pods(self, cluster: str, app: str = "") -> Pods:
         alive = [pod for pod in await self.pods_of(cluster, app) if not pod["metadata"].get("deletionTimestamp")]
@@ -192,7 +192,7 @@ class Platform:
                 await asyncio.sleep(0.1)
 
         async def collect(name: str) -> None:
-            async for changes in self.members.api(name).follow(PODS, label_selector=f"app={app}"):
+            async for changes in self.members.member_api(name).follow_objects(PODS, label_selector=f"app={app}"):
                 for change in changes:
                     listed = change.objects if isinstance(change, ListedObjects) else ()
                     objects = (change.object,) if isinstance(change, ObjectUpserted) else listed
@@ -233,11 +233,11 @@ class Platform:
     async def records(self, *topics: Topic) -> list[Record]:
         """Everything readable that stands on these topics now."""
         found: list[Record] = []
-        async with self.log() as bus, bus.follow(topics) as feed:
-            ends = await feed.ends()
+        async with self.log() as bus, bus.follow_topics(topics) as feed:
+            ends = await feed.end_offsets()
             async for batch in feed:
                 found += batch.records
-                if reached(batch.positions, ends):
+                if has_reached_ends(batch.positions, ends):
                     break
         return found
 
@@ -280,7 +280,7 @@ class Platform:
 
     async def get(self, name: str, path: str) -> tuple[int, str]:
         """Status and text of a page of a service's health port; 0 when nothing answers."""
-        port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
+        port = PortBook(self.stack.folder / "ports.json").port_by_name()[f"{name}-health"]
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
 
     async def counted(self, metric: str) -> float:

@@ -125,7 +125,9 @@ async def lose_a_reader_at_work(platform: Platform, found: Group, written: int) 
 
     await until("the group reads", at_work, 60, found.ledgers)
     pod = next(iter(await platform.pods_of("cloud-1", READER)))
-    await platform.members.api("cloud-1").delete(PODS, NAMESPACE, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+    await platform.members.member_api("cloud-1").delete(
+        PODS, NAMESPACE, pod["metadata"]["name"], uid=pod["metadata"]["uid"]
+    )
 
 
 async def test_readers_of_a_real_queue_come_from_none_drain_it_and_go_twice(platform: Platform) -> None:

@@ -28,12 +28,12 @@ async def test_what_was_placed_is_placed_again_from_a_copy_of_kafkas_folder_alon
     before, pods = await platform.placed("web"), await _running(platform)
 
     folder = platform.stack.folder
-    await asyncio.to_thread(platform.stack.down)
+    await asyncio.to_thread(platform.stack.stop)
     await asyncio.to_thread(shutil.copytree, folder / "kafka", tmp_path / "backup")
     for name in ("kafka", "redis"):
         await asyncio.to_thread(shutil.rmtree, folder / name)
     await asyncio.to_thread(shutil.copytree, tmp_path / "backup", folder / "kafka")
-    await asyncio.to_thread(platform.stack.up)
+    await asyncio.to_thread(platform.stack.start)
     await platform.all_ready()
 
     assert await platform.placed("web") == before

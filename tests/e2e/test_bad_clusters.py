@@ -100,7 +100,7 @@ async def test_bad_credentials(platform: Platform, name: str, spoil: Callable[[s
     spec = MemberSpec(f"bad-{name}", (MemberNodes(1, f"bad-{name}-node", 4_000, 16 * GIB),))
     program = sim_member_program(spec, session_port(), stack.folder / "members", stack.credentials)
     file = stack.credentials / f"{spec.name}.kubeconfig"
-    await asyncio.to_thread(stack.supervision.add, [program])
+    await asyncio.to_thread(stack.supervision.add_programs, [program])
 
     async def has_file() -> bool:
         return file.exists()
@@ -130,7 +130,7 @@ async def test_an_api_server_that_stalls_in_the_middle_of_a_list(platform: Platf
 
 async def _break_own_2(platform: Platform, fault: str) -> None:
     if fault == "frozen":
-        await platform.members.silence("own-2")
+        await platform.members.silence_member("own-2")
     else:
         platform.sim("own-2", "faults", latency_seconds=SLOW_SECONDS)
         platform.sim("own-2", "drop-watches")
@@ -138,7 +138,7 @@ async def _break_own_2(platform: Platform, fault: str) -> None:
 
 async def _mend_own_2(platform: Platform, fault: str) -> None:
     if fault == "frozen":
-        await platform.members.wake("own-2")
+        await platform.members.wake_member("own-2")
     else:
         platform.sim("own-2", "faults", latency_seconds=0.0)
 

@@ -139,7 +139,7 @@ async def _within_capacity(fleet: Platform, cluster: str) -> None:
     for pod in (await fleet.pods(cluster)).bound:
         (container,) = pod["spec"]["containers"]
         used[pod["spec"]["nodeName"]] += CPU_MILLIS[container["resources"]["requests"]["cpu"]]
-    nodes = await fleet.members.api(cluster).list(NODES)
+    nodes = await fleet.members.member_api(cluster).list(NODES)
     room = {node["metadata"]["name"]: _millis(node["status"]["allocatable"]["cpu"]) for node in nodes}
     assert {name: (cpu, room[name]) for name, cpu in used.items() if cpu > room[name]} == {}
 

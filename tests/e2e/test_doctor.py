@@ -28,7 +28,7 @@ async def test_what_is_broken_is_named(platform: Platform, spillway: Command) ->
     shutil.copy(platform.stack.folder / "addresses.json", spillway.folder / "run")
     assert await _not_ok(spillway, 0) == {TRIAL: "warning"}
 
-    platform.stack.silence("own-2")
+    platform.stack.silence_member("own-2")
     try:
 
         async def lost() -> bool:
@@ -38,7 +38,7 @@ async def test_what_is_broken_is_named(platform: Platform, spillway: Command) ->
         found = await _not_ok(spillway, 1)
         assert found == {TRIAL: "warning", "cluster own-2": "failed", "credential own-2": "failed"}
     finally:
-        platform.stack.wake("own-2")
+        platform.stack.wake_member("own-2")
     await platform.all_ready()
 
     down = "planner-2" if await platform.active_planner() == "planner-1" else "planner-1"

@@ -62,12 +62,12 @@ async def lending(platform: Platform, owner: str, nodes: Sequence[str]) -> Async
 
 
 async def nodes_of(platform: Platform, cluster: str) -> list[str]:
-    return sorted(one["metadata"]["name"] for one in await platform.members.api(cluster).list(NODES))
+    return sorted(one["metadata"]["name"] for one in await platform.members.member_api(cluster).list(NODES))
 
 
 async def on_loan(platform: Platform, owner: str) -> set[str]:
     """The owner's nodes that bear our taint."""
-    nodes = await platform.members.api(owner).list(NODES)
+    nodes = await platform.members.member_api(owner).list(NODES)
     return {
         one["metadata"]["name"]
         for one in nodes
@@ -77,13 +77,13 @@ async def on_loan(platform: Platform, owner: str) -> set[str]:
 
 async def virtual_nodes(platform: Platform, owner: str) -> set[str]:
     """Of this owner in the pool."""
-    found = await platform.members.api(POOL).list(NODES, label_selector=f"{LENT_CLUSTER}={owner}")
+    found = await platform.members.member_api(POOL).list(NODES, label_selector=f"{LENT_CLUSTER}={owner}")
     return {one["metadata"]["name"] for one in found}
 
 
 async def running_on(platform: Platform, cluster: str, app: str) -> list[str]:
     """The nodes on which pods of an app run, in whatever namespace."""
-    pods = await platform.members.api(cluster).list(PODS, label_selector=f"app={app}")
+    pods = await platform.members.member_api(cluster).list(PODS, label_selector=f"app={app}")
     return sorted(
         one["spec"]["nodeName"]
         for one in pods
@@ -93,7 +93,7 @@ async def running_on(platform: Platform, cluster: str, app: str) -> list[str]:
 
 async def log_of_one(platform: Platform, app: str, cluster: str = POOL) -> bytes:
     """What the pod of that app with the first node's name has written; in a pool its bridge is asked for it."""
-    api = platform.members.api(cluster)
+    api = platform.members.member_api(cluster)
     pods = await api.list(PODS, label_selector=f"app={app}")
     metadata = min(pods, key=lambda one: str(one["spec"]["nodeName"]))["metadata"]
     async with aclosing(api.logs(metadata["namespace"], metadata["name"], LogOptions())) as chunks:
@@ -103,7 +103,7 @@ async def log_of_one(platform: Platform, app: str, cluster: str = POOL) -> bytes
 @asynccontextmanager
 async def deployed(platform: Platform, cluster: str, manifest: Manifest) -> AsyncIterator[None]:
     """By its own people, not by us; afterwards it is gone."""
-    api = platform.members.api(cluster)
+    api = platform.members.member_api(cluster)
     with suppress(AlreadyExists):
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     made = await api.create(DEPLOYMENTS, manifest)
@@ -204,7 +204,9 @@ async def test_pods_that_their_pool_evicts_while_no_bridge_lives_are_let_go_and_
         async with without_bridges(fleet):
             virtual = virtual_node_name(OWNER, lent[0])
             silent = {"status": {"conditions": [READY_UNKNOWN]}}
-            await fleet.members.api(POOL).patch(NODES, "", virtual, silent, resource_version="", subresource="status")
+            await fleet.members.member_api(POOL).patch(
+                NODES, "", virtual, silent, resource_version="", subresource="status"
+            )
             await until("the pool evicts it", lambda: _is_replaced(fleet, given_up), 90)
             (real,) = await pods_of(fleet, OWNER, "encode")
             assert real["metadata"]["labels"][POOL_UID] in given_up, "nobody has ended it, and nobody runs another"
@@ -225,7 +227,7 @@ async def without_bridges(platform: Platform) -> AsyncIterator[None]:
 
 async def pods_of(platform: Platform, cluster: str, app: str) -> list[Manifest]:
     """Also those that are being deleted, in whatever namespace."""
-    return list(await platform.members.api(cluster).list(PODS, label_selector=f"app={app}"))
+    return list(await platform.members.member_api(cluster).list(PODS, label_selector=f"app={app}"))
 
 
 async def _is_replaced(platform: Platform, given_up: set[str]) -> bool:

@@ -120,7 +120,7 @@ async def _runs_where_the_secret_is(platform: Platform) -> None:
 
 async def _restarts_without_it(platform: Platform) -> None:
     """The Secret goes, and a pod: the new one waits on its node, holds its room and is placed nowhere else."""
-    api = platform.members.api("own-1")
+    api = platform.members.member_api("own-1")
     found = await api.get(SECRETS, NAMESPACE, SECRET)
     assert found is not None
     await api.delete(SECRETS, NAMESPACE, SECRET, uid=found["metadata"]["uid"])
@@ -150,14 +150,16 @@ def _lacks_secret(pod: Mapping[str, Any]) -> bool:
 
 async def _make_secret(platform: Platform, cluster: str) -> None:
     metadata = {"name": SECRET, "namespace": NAMESPACE}
-    await platform.members.api(cluster).create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    await platform.members.member_api(cluster).create(
+        SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    )
 
 
 async def _run(platform: Platform, name: str, wanted: dict[str, int]) -> bool:
     """As the members' own APIs show it."""
     found = {}
     for cluster in CLUSTERS:
-        pods = await platform.members.api(cluster).list(PODS, NAMESPACE, label_selector=f"app={name}")
+        pods = await platform.members.member_api(cluster).list(PODS, NAMESPACE, label_selector=f"app={name}")
         running = sum(pod["status"].get("phase") == "Running" for pod in pods)
         found |= {cluster: running} if pods else {}
     return found == wanted

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spillway_local.programs import interruptible
+from spillway_local.programs import interruptible_command
 from spillway_local.supervision import Supervision
 
 from .running import KINDS, SERVICES, Platform
@@ -56,7 +56,7 @@ async def test_who_is_to_stop_while_the_log_is_silent_ends_cleanly_too(platform:
 
 def _ended_cleanly(platform: Platform, name: str) -> None:
     ended = re.findall(rf"stopped: {name} \((.*)\)", (platform.stack.folder / "supervisord.log").read_text())
-    lines = platform.stack.supervision.log(name).read_text().splitlines()
+    lines = platform.stack.supervision.log_file_of(name).read_text().splitlines()
     assert ended[-1] == "exit status 0", lines[-5:]
     # Behind it aiokafka may tell of connections to a silent broker that it left open.
     (last,) = [line for line in lines if '"event": "stopped"' in line][-1:]
@@ -81,7 +81,9 @@ def test_an_open_bind_without_tls_is_refused(platform: Platform) -> None:
 @pytest.mark.parametrize("arguments", [("up", "--instances", "1"), ("demo",)], ids=" ".join)
 def test_ctrl_c_while_it_starts_ends_what_was_started_and_says_so(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     folder = tmp_path / "run"
-    command = interruptible((str(Path(sys.executable).parent / "spillway"), *arguments, "--folder", str(folder)))
+    command = interruptible_command(
+        (str(Path(sys.executable).parent / "spillway"), *arguments, "--folder", str(folder))
+    )
     try:
         with subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

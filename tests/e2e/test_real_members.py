@@ -94,7 +94,7 @@ async def fleet(kube_stack: Stack) -> AsyncIterator[Platform]:
 
 async def test_pods_that_a_quota_and_an_admission_policy_refuse_run_elsewhere(fleet: Platform) -> None:
     """own-1's quota lets 5 pods in, own-2's admission none: of 40 replicas 35 end up in the cloud, none pends."""
-    own_1, own_2 = fleet.members.api("own-1"), fleet.members.api("own-2")
+    own_1, own_2 = fleet.members.member_api("own-1"), fleet.members.member_api("own-2")
     for api in (own_1, own_2):
         await _ensure(api, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     await _ensure(own_1, RESOURCE_QUOTAS, QUOTA)
@@ -120,10 +120,10 @@ async def test_pods_that_a_quota_and_an_admission_policy_refuse_run_elsewhere(fl
 
 async def test_what_a_limit_range_gives_to_pods_is_planned_with(fleet: Platform) -> None:
     """In own-1 a pod asks for 2 cores that no manifest says: 24 fit its 12 nodes, and all run where they were put."""
-    own_1 = fleet.members.api("own-1")
+    own_1 = fleet.members.member_api("own-1")
     for name in ("own-1", "cloud-1"):
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await _ensure(fleet.members.api(name), NAMESPACES, namespace)
+        await _ensure(fleet.members.member_api(name), NAMESPACES, namespace)
     await _ensure(own_1, LIMIT_RANGES, LIMIT_RANGE)
     try:
         manifest = json.loads(deployment("web", NAMESPACE, 40))

@@ -33,7 +33,7 @@ async def secured(secured_stack: SecuredStack) -> AsyncIterator[Platform]:
 async def test_the_story_ends_right_and_no_log_has_a_password(secured: Platform, secured_stack: SecuredStack) -> None:
     """Placements, lent nodes, a backlog, a silent cluster: with a right too few a service would end, and say which."""
     parts = (secured.planner, secured.scaling, secured.lending, secured.members, print)
-    assert len(await Story(*parts).tell()) == 12
+    assert len(await Story(*parts).run_story()) == 12
     kafka = secured_stack.kafka
     async with KafkaBus(kafka.settings("cli"), "", "test") as bus:
         assert await whole(bus, [DEAD_LETTERS]) == []

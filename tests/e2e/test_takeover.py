@@ -20,7 +20,7 @@ from .running import NAMES, NAMESPACE, SERVICES, Platform, until
 class Unled(PlannerClient):
     """Asks the one planner that it is told, and does not follow to the leader that this one names."""
 
-    def _hear(self, endpoint: str, trailer: Any) -> str:
+    def _note_trailer(self, endpoint: str, trailer: Any) -> str:
         return ""
 
 

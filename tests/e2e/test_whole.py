@@ -43,19 +43,19 @@ async def test_a_statefulset_runs_scales_and_rolls_in_its_one_cluster(fleet: Pla
     await fleet.planner.apply(asked(database("registry.example/db:2", 8)))
 
     async def rolled() -> bool:
-        pods = await fleet.members.api(home).list(PODS, NAMESPACE, label_selector="app=db")
+        pods = await fleet.members.member_api(home).list(PODS, NAMESPACE, label_selector="app=db")
         images = [pod["spec"]["containers"][0]["image"] for pod in pods]
         (status,) = (await fleet.planner.get(GetRequest(NAMESPACE, "db"))).statuses
         return images == ["registry.example/db:2"] * 8 and (status.updated, status.available) == (8, 8)
 
     await until("every pod is of the new template, and said to be", rolled, 180)
     for name in NAMES:
-        found = await fleet.members.api(name).get(STATEFULSETS, NAMESPACE, "db")
+        found = await fleet.members.member_api(name).get(STATEFULSETS, NAMESPACE, "db")
         assert (found is not None) == (name == home)
     await fleet.planner.delete(DeleteRequest(NAMESPACE, "db"))
 
     async def gone() -> bool:
-        return await fleet.members.api(home).get(STATEFULSETS, NAMESPACE, "db") is None
+        return await fleet.members.member_api(home).get(STATEFULSETS, NAMESPACE, "db") is None
 
     await until("it is gone", gone)
 
@@ -70,7 +70,7 @@ async def test_a_job_runs_to_its_end_in_one_cluster(fleet: Platform) -> None:
         return (status.state, status.message) == ("Present", "Complete: 7 succeeded")
 
     await until("the Job is complete", complete, 180)
-    found = await fleet.members.api(home).get(JOBS, NAMESPACE, "sum")
+    found = await fleet.members.member_api(home).get(JOBS, NAMESPACE, "sum")
     assert found is not None
     assert (found["spec"]["parallelism"], found["spec"]["completions"], found["status"]["succeeded"]) == (3, 7, 7)
     again = await fleet.planner.apply(asked(job("sum", 2, 7, image="registry.example/sum:1")))

@@ -10,7 +10,7 @@ import yaml
 
 from spillway.kafka.settings import KAFKA_PREFIX, KafkaSettings
 from spillway.running.process import ProcessSettings
-from spillway.settings import from_environment, variables
+from spillway.settings import fields_by_variable, settings_from_environment
 from spillway.store import StoreSettings
 from spillway_local.stack import SERVICES
 from tests.compose.test_compose_file import OWN, SHARED
@@ -85,9 +85,9 @@ def test_variables_are_settings_and_can_be_read(name: str) -> None:
     sections = [(OWN[name], f"SPILLWAY_{module.upper()}_"), *SHARED]
     for variable in environment:
         kind, prefix = next((kind, prefix) for kind, prefix in sections if variable.startswith(prefix))
-        assert variable in variables(kind, prefix), variable
+        assert variable in fields_by_variable(kind, prefix), variable
         if kind is not StoreSettings or name == "planner":
-            from_environment(kind, environment, prefix, shared=prefix == "SPILLWAY_")
+            settings_from_environment(kind, environment, prefix, shared=prefix == "SPILLWAY_")
     assert importlib.util.find_spec(module)
     assert pod(name)["containers"][0]["args"] == ["-m", module]
 
@@ -96,7 +96,7 @@ def test_variables_are_settings_and_can_be_read(name: str) -> None:
 def test_each_is_known_to_kafka_by_a_name_and_a_password_of_its_own(name: str) -> None:
     """As docs/security.md has it: what does not go together, or lacks a part, KafkaSettings refuses."""
     environment = {entry["name"]: str(entry.get("value", "")) for entry in pod(name)["containers"][0]["env"]}
-    security = from_environment(KafkaSettings, environment, KAFKA_PREFIX).security
+    security = settings_from_environment(KafkaSettings, environment, KAFKA_PREFIX).security
     assert (security.protocol, security.username) == ("SASL_SSL", f"spillway-{name}")
     (secret,) = [volume["secret"]["secretName"] for volume in pod(name)["volumes"] if volume["name"] == "kafka"]
     assert secret == ("spillway-kafka" if name == "propagator" else f"spillway-{name}-kafka")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.series import confined
+from hpa.core.series import confine_query
 
 from .promql import Store
 
@@ -52,5 +52,5 @@ def stored(*namespaces: str) -> Store:
 
 @given(VECTORS)
 def test_a_confined_query_sees_what_it_would_if_there_were_no_other_namespace(query: str) -> None:
-    forced = confined(query, "namespace", "shop")
+    forced = confine_query(query, "namespace", "shop")
     assert stored("shop", "bank", "").evaluate(forced, 60.0) == stored("shop").evaluate(query, 60.0)

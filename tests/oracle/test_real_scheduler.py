@@ -34,12 +34,12 @@ def chosen() -> list[tuple[Case, Truth]]:
 def cluster(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     folder = tmp_path_factory.mktemp("scheduler")
     ports = PortBook(folder / "ports.json")
-    ports.port("etcd", session_port(count=2), count=2)
-    ports.port("member/real", session_port())
+    ports.assign_port("etcd", session_port(count=2), count=2)
+    ports.assign_port("member/real", session_port())
     members = KubeMembers(folder, folder / "credentials", (MemberSpec("real"),), ports, kube_binary)
-    etcd, api_servers, _ = members.stages()
+    etcd, api_servers, _ = members.prepare_stages()
     (member,) = members.members()
-    scheduler, *_ = member.controllers()
+    scheduler, *_ = member.controller_programs()
     with running_stages([etcd, api_servers, Stage("scheduler", (scheduler,))], folder / "logs"):
         yield RealCluster(member.access)
 

@@ -133,7 +133,7 @@ async def _until_runs_and_is_deleted(
 
 
 async def _are_coloured(platform: InProcess, colour: str) -> bool:
-    found = [await platform.api(name).get(CONFIG_MAPS, NAMESPACE, "web-settings") for name in platform.members]
+    found = [await platform.member_api(name).get(CONFIG_MAPS, NAMESPACE, "web-settings") for name in platform.members]
     return [one["data"]["colour"] for one in found if one] == [colour] * len(found)
 
 
@@ -153,7 +153,7 @@ def _web(replicas: int, colour: str) -> tuple[str, ...]:
 
 
 async def _adopt(platform: InProcess, patience: float) -> None:
-    planner, api = platform.planner(), platform.api(POOL)
+    planner, api = platform.planner(), platform.member_api(POOL)
     await api.create(DEPLOYMENTS, json.loads(deployment("old", NAMESPACE, 2)))
     await until(lambda: _runs(platform, POOL, "app=old", 2), "what is to be adopted runs", patience)
     await planner.adopt(AdoptRequest(NAMESPACE, "old", "deployment", (POOL,)))
@@ -163,9 +163,9 @@ async def _adopt(platform: InProcess, patience: float) -> None:
     await planner.disown(DisownRequest(NAMESPACE, "old"))
     await until(lambda: _gone(platform, "old", NAMESPACE), "it is not ours any more", patience)
     for name in platform.members:
-        found = await platform.api(name).get(DEPLOYMENTS, NAMESPACE, "old")
+        found = await platform.member_api(name).get(DEPLOYMENTS, NAMESPACE, "old")
         if found is not None:
-            await platform.api(name).delete(DEPLOYMENTS, NAMESPACE, "old", uid=found["metadata"]["uid"])
+            await platform.member_api(name).delete(DEPLOYMENTS, NAMESPACE, "old", uid=found["metadata"]["uid"])
 
 
 async def _lend(platform: InProcess, kept: Confidential, patience: float) -> None:
@@ -181,18 +181,20 @@ async def _lend(platform: InProcess, kept: Confidential, patience: float) -> Non
         await until(lambda: _runs(platform, POOL, "app=encode", 2), "their pool pods say so", patience)
         assert [copy["data"] for copy in await _copies(platform, WHOLE_SECRETS)] == [_as_data(kept.of_pool_pod)]
         await _read_a_log(platform)
-        (pool_pod, _) = await platform.api(POOL).list(PODS, NAMESPACE, "app=encode")
+        (pool_pod, _) = await platform.member_api(POOL).list(PODS, NAMESPACE, "app=encode")
         place, image = (NAMESPACE, pool_pod["metadata"]["name"]), {"spec": {"containers": [{"image": "encode:2"}]}}
         changed = json.loads(json.dumps(pool_pod["spec"]["containers"]))
         changed[0]["image"] = image["spec"]["containers"][0]["image"]
-        await platform.api(POOL).patch(PODS, *place, {"spec": {"containers": changed}}, resource_version="")
+        await platform.member_api(POOL).patch(PODS, *place, {"spec": {"containers": changed}}, resource_version="")
         await until(lambda: _real_pods_have(platform, "encode:2"), "the change reaches its real pod", patience)
         change, version = {"data": {"codec": "h264"}}, settings["metadata"]["resourceVersion"]
-        await platform.api(POOL).patch(CONFIG_MAPS, NAMESPACE, "encode-settings", change, resource_version=version)
+        await platform.member_api(POOL).patch(
+            CONFIG_MAPS, NAMESPACE, "encode-settings", change, resource_version=version
+        )
         await until(lambda: _copies_say(platform, "h264"), "the change reaches the copy", patience)
     await until(lambda: _runs(platform, OWNER, "app=encode", 0), "no real pod is left", patience)
     await until(lambda: _no_copies(platform), "unused copies and their namespace are removed", 3 * patience)
-    (full, *_) = await platform.api(POOL).list(NODES, label_selector=LENT_CLUSTER)
+    (full, *_) = await platform.member_api(POOL).list(NODES, label_selector=LENT_CLUSTER)
     async with _deployed_on_virtual_nodes(platform, "many", 5, "100m", full["metadata"]["labels"][HOSTNAME]):
         await until(lambda: _runs(platform, OWNER, "app=many", 5), "many real pods run on one node", patience)
         await lending.withdraw_lending(WithdrawLendingRequest(OWNER, "done"))
@@ -213,7 +215,7 @@ async def _deployed_on_virtual_nodes(
     }
     pod["containers"][0]["envFrom"] = [{"secretRef": {"name": "encode-key"}}]
     pod["volumes"] = [{"name": "settings", "configMap": {"name": "encode-settings"}}]
-    api = platform.api(POOL)
+    api = platform.member_api(POOL)
     made = await api.create(DEPLOYMENTS, deployed)
     yield
     await api.delete(DEPLOYMENTS, NAMESPACE, name, uid=made["metadata"]["uid"])
@@ -223,7 +225,7 @@ async def _read_a_log(platform: InProcess) -> None:
     """As the kubelet API does. kwok has no kubelet that would answer: that its API server asks for one, is enough."""
     (lent,) = platform.running["vk-bridge-1"].service.lent_pods()
     pool = lent.pool(POOL)
-    name = (await platform.api(POOL).list(PODS, NAMESPACE, "app=encode"))[0]["metadata"]["name"]
+    name = (await platform.member_api(POOL).list(PODS, NAMESPACE, "app=encode"))[0]["metadata"]["name"]
     assert pool is not None
     pool_pod = await pool.api.get(PODS, NAMESPACE, name)
     assert pool_pod is not None
@@ -241,7 +243,7 @@ async def _read_a_log(platform: InProcess) -> None:
 async def _create(platform: InProcess, cluster: str, kind: Kind, name: str, **fields: Any) -> Manifest:
     singular = {"secrets": "Secret", "configmaps": "ConfigMap"}[kind.plural]
     metadata = {"name": name, "namespace": NAMESPACE}
-    return await platform.api(cluster).create(
+    return await platform.member_api(cluster).create(
         kind, {"apiVersion": "v1", "kind": singular, "metadata": metadata} | fields
     )
 
@@ -252,12 +254,16 @@ def _as_data(token: str) -> dict[str, str]:
 
 async def _namespace(platform: InProcess, cluster: str, name: str, labels: dict[str, str] | None = None) -> None:
     metadata = {"name": name, "labels": labels or {}}
-    await platform.api(cluster).create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    await platform.member_api(cluster).create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    )
 
 
 async def _are_running(platform: InProcess, name: str, pods: int) -> bool:
     """Or ran to their end, as those of a Job."""
-    found = [pod for cluster in platform.members for pod in await platform.api(cluster).list(PODS, "", f"app={name}")]
+    found = [
+        pod for cluster in platform.members for pod in await platform.member_api(cluster).list(PODS, "", f"app={name}")
+    ]
     return len([pod for pod in found if _is_running(pod) or pod["status"].get("phase") == "Succeeded"]) == pods
 
 
@@ -275,7 +281,7 @@ async def _gone(platform: InProcess, name: str, namespace: str) -> bool:
 
 
 async def _runs(platform: InProcess, cluster: str, selector: str, replicas: int) -> bool:
-    pods = await platform.api(cluster).list(PODS, label_selector=selector)
+    pods = await platform.member_api(cluster).list(PODS, label_selector=selector)
     return len(pods) == replicas and all(_is_running(pod) for pod in pods)
 
 
@@ -284,17 +290,17 @@ def _is_running(pod: Mapping[str, Any]) -> bool:
 
 
 async def _open_nodes(platform: InProcess, count: int) -> bool:
-    virtual = await platform.api(POOL).list(NODES, label_selector=LENT_CLUSTER)
+    virtual = await platform.member_api(POOL).list(NODES, label_selector=LENT_CLUSTER)
     return len([node for node in virtual if not node["spec"].get("unschedulable")]) == count
 
 
 async def _real_pods_have(platform: InProcess, image: str) -> bool:
-    pods = await platform.api(OWNER).list(PODS, label_selector="app=encode")
+    pods = await platform.member_api(OWNER).list(PODS, label_selector="app=encode")
     return image in [pod["spec"]["containers"][0]["image"] for pod in pods]
 
 
 async def _copies(platform: InProcess, kind: Kind) -> list[Manifest]:
-    return [*await platform.api(OWNER).list(kind, label_selector="spillway.io/pool")]
+    return [*await platform.member_api(OWNER).list(kind, label_selector="spillway.io/pool")]
 
 
 async def _copies_say(platform: InProcess, codec: str) -> bool:
@@ -302,11 +308,11 @@ async def _copies_say(platform: InProcess, codec: str) -> bool:
 
 
 async def _no_copies(platform: InProcess) -> bool:
-    names = [one["metadata"]["name"] for one in await platform.api(OWNER).list(NAMESPACES)]
+    names = [one["metadata"]["name"] for one in await platform.member_api(OWNER).list(NAMESPACES)]
     return not any(name.startswith(POD_NAMESPACE_PREFIX) for name in names)
 
 
 async def _all_returned(platform: InProcess) -> bool:
-    nodes = await platform.api(OWNER).list(NODES)
+    nodes = await platform.member_api(OWNER).list(NODES)
     marked = [node for node in nodes if any(one["key"] == LENDING for one in node["spec"].get("taints") or ())]
-    return not marked and not await platform.api(POOL).list(NODES, label_selector=LENT_CLUSTER)
+    return not marked and not await platform.member_api(POOL).list(NODES, label_selector=LENT_CLUSTER)

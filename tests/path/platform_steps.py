@@ -52,7 +52,7 @@ async def unbound(platform: InProcess) -> int:
 
 async def pods(platform: InProcess, name: str, service: str | None = None) -> list[dict[str, Any]]:
     selector = f"app={service}" if service else ""
-    found = await platform.api(name).list(PODS, label_selector=selector)
+    found = await platform.member_api(name).list(PODS, label_selector=selector)
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 

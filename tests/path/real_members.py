@@ -25,7 +25,7 @@ class OnRealMembers(InProcess):
         own = self.accounts and self.accounts / service / f"{joined.credential}.kubeconfig"
         return opened(own or self.kubeconfigs[joined.credential], joined.cluster, "spillway")
 
-    def api(self, name: str) -> ClusterApi:
+    def member_api(self, name: str) -> ClusterApi:
         if name not in self.apis:
             self.apis[name] = opened(self.kubeconfigs[name], name, "kubectl")
         return self.apis[name]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.manifests.request import _read
+from planner.core.manifests.request import _read_declaration
 from planner.settings import PlannerSettings
 from sim.settings import Faults, SidecarSpec
 from spillway import metrics
@@ -14,7 +14,7 @@ from spillway.api import ApplyRequest, BatchItem, PlanBatchRequest, ScaleRequest
 from spillway.clusters.api import NAMESPACES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, unbound, until
 
@@ -39,7 +39,7 @@ async def ready(platform: InProcess) -> None:
     await join(platform)
     for name in platform.members:
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await platform.api(name).create(NAMESPACES, manifest)
+        await platform.member_api(name).create(NAMESPACES, manifest)
     held = platform.planner().state.admitted.held
     await until(lambda: held.keys() == platform.members.keys(), "a propagator holds every cluster")
 
@@ -54,9 +54,9 @@ async def seconds_of(platform: InProcess, asked: ApplyRequest) -> tuple[float, d
 
 async def test_a_new_template_is_placed_by_what_its_pods_become() -> None:
     """Of 32 replicas 16 fit the own nodes with what is injected there; every one of them binds at once."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
-        platform.members["own-1"].inject(SIDECAR)
+        platform.members["own-1"].inject_sidecar(SIDECAR)
         seconds, placed, warnings = await seconds_of(platform, request("web", 32))
         assert (placed, warnings) == ({"own-1": 16, "cloud-1": 16}, ())
         assert seconds < MOMENT
@@ -75,11 +75,11 @@ async def test_long_manifests_are_read_once_until_they_are_answered(as_batch: bo
     """Before its template is asked about, while that is asked, for its turn, and when it is decided."""
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "long"}, "data": {"a": "x" * 20_000}}
     asked = ApplyRequest((*request("web", 2).manifests, json.dumps(config)))
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
         awaited = metrics.SHAPES_AWAITED.labels("answered")
         before = awaited._value.get()
-        with calls_of(_read) as readings:
+        with calls_of(_read_declaration) as readings:
             if as_batch:
                 (answer,) = (await platform.planner().plan_batch(PlanBatchRequest((BatchItem(asked),)))).answers
                 assert answer.placement is not None
@@ -96,9 +96,9 @@ async def _all_bound(platform: InProcess, count: int) -> bool:
 
 async def test_who_does_not_answer_is_waited_for_once_and_for_a_moment_and_take_back_corrects() -> None:
     """own-1 answers its dry runs too late: planned as declared, said so, and what does not bind moves to the cloud."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
-        platform.members["own-1"].inject(SIDECAR)
+        platform.members["own-1"].inject_sidecar(SIDECAR)
         platform.members["own-1"].set_faults(Faults(latency_seconds=MOMENT))
         seconds, placed, warnings = await seconds_of(platform, request("web", 32))
         assert placed == {"own-1": 32}
@@ -113,10 +113,10 @@ async def test_who_does_not_answer_is_waited_for_once_and_for_a_moment_and_take_
 
 async def test_who_is_used_only_by_what_another_answered_is_waited_for_in_the_same_moment() -> None:
     """As declared all 32 fit own-1, which answers that 16 do not; the cloud takes its time, within the moment."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
         for name in platform.members:
-            platform.members[name].inject(SIDECAR)
+            platform.members[name].inject_sidecar(SIDECAR)
         platform.members["cloud-1"].set_faults(Faults(latency_seconds=MOMENT / 3))
         seconds, placed, warnings = await seconds_of(platform, request("web", 32))
         assert (placed, warnings) == ({"own-1": 16, "cloud-1": 16}, ())
@@ -124,9 +124,9 @@ async def test_who_is_used_only_by_what_another_answered_is_waited_for_in_the_sa
 
 
 async def test_one_moment_is_all_that_is_waited_for_whoever_is_used_next() -> None:
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
-        platform.members["own-1"].inject(SIDECAR)
+        platform.members["own-1"].inject_sidecar(SIDECAR)
         platform.members["cloud-1"].set_faults(Faults(latency_seconds=MOMENT))
         seconds, placed, warnings = await seconds_of(platform, request("web", 32))
         assert placed == {"own-1": 16, "cloud-1": 16}
@@ -135,9 +135,9 @@ async def test_one_moment_is_all_that_is_waited_for_whoever_is_used_next() -> No
 
 
 async def test_who_waits_for_answers_gets_them_when_the_caller_that_asked_goes_away() -> None:
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
-        platform.members["own-1"].inject(SIDECAR)
+        platform.members["own-1"].inject_sidecar(SIDECAR)
         platform.members["own-1"].set_faults(Faults(latency_seconds=MOMENT / 2))
         first = asyncio.create_task(platform.planner().apply(request("web", 8)))
         at_once = asyncio.create_task(seconds_of(platform, request("web", 32)))
@@ -152,7 +152,7 @@ async def test_who_waits_for_answers_gets_them_when_the_caller_that_asked_goes_a
 
 
 async def test_an_account_that_may_not_create_pods_is_named_and_costs_no_time() -> None:
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
         platform.members["own-1"].set_faults(Faults(forbidden=("POST pods",)))
         seconds, placed, warnings = await seconds_of(platform, request("web", 8))
@@ -162,13 +162,13 @@ async def test_an_account_that_may_not_create_pods_is_named_and_costs_no_time() 
 
 async def test_a_planner_that_starts_knows_what_was_admitted() -> None:
     """The shapes are read from the log with all else: the first decision after a restart goes by them."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await ready(platform)
-        platform.members["own-1"].inject(SIDECAR)
+        platform.members["own-1"].inject_sidecar(SIDECAR)
         await platform.planner().apply(request("web", 1))
-        await platform.stop("propagator-1")
-        await platform.stop("planner-1")
-        platform.start("planner-1")
+        await platform.stop_instance("propagator-1")
+        await platform.stop_instance("planner-1")
+        platform.start_instance("planner-1")
         await until(lambda: platform.planner().is_active, "the planner is active")
         seconds, placed, _ = await seconds_of(platform, request("web", 20))
         assert placed == {"own-1": 16, "cloud-1": 4}

@@ -25,14 +25,14 @@ from spillway.api import (
     ScaleRequest,
     WatchRequest,
 )
-from spillway.bus import reached
+from spillway.bus import has_reached_ends
 from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import DecisionRecorded
 from spillway.kubernetes.objects import NODES, RESOURCE_QUOTAS
 from spillway.model import NodeGroup
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
 
@@ -55,7 +55,7 @@ ONE_NODE = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(1, "n", 4_000, 
 
 async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
     """Somebody else's hand on our annotation of web. Returns what it was."""
-    api = platform.api(cluster)
+    api = platform.member_api(cluster)
     metadata = (await api.get(DEPLOYMENTS, NAMESPACE, "web"))["metadata"]
     marks = {"metadata": {"annotations": {ANNOTATION_PLACEMENT: version}}}
     await api.patch(DEPLOYMENTS, NAMESPACE, "web", marks, resource_version=metadata["resourceVersion"])
@@ -64,7 +64,7 @@ async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
 
 async def cordon(platform: InProcess, is_cordoned: bool) -> None:
     """The node of ONE_NODE."""
-    api = platform.api("own-1")
+    api = platform.member_api("own-1")
     version = (await api.get(NODES, "", "n-0"))["metadata"]["resourceVersion"]
     await api.patch(NODES, "", "n-0", {"spec": {"unschedulable": is_cordoned}}, resource_version=version)
 
@@ -83,7 +83,7 @@ async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
     )
     arriving = NodeGroupSpec(NodeSpec("burst-", 1, 8_000, 32 * GIB, labels={"pool": "burst"}), 3, 40)
     settings = {"cloud-1": Settings(node_groups=(arriving,))}
-    async with in_process(SMALL, sim_settings=lambda name: settings.get(name, Settings())) as platform:
+    async with in_process_platform(SMALL, sim_settings=lambda name: settings.get(name, Settings())) as platform:
         await join(platform, {"cloud-1": (group,)})
         reply = await platform.planner().apply(request("web", 128 + 20))
         parts = {part.cluster: (part.replicas, part.replicas_new) for part in reply.parts}
@@ -109,7 +109,7 @@ def ranked(name: str, replicas: int, cpu: str, priority: int) -> ApplyRequest:
 async def test_a_request_of_a_higher_priority_goes_before_those_that_were_asked_earlier() -> None:
     """Ten of one replica wait, two a step, where four fit; who scales one of them goes by its priority, too."""
     narrow = PlannerSettings(requests_in_group_max=2)
-    async with in_process(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=narrow) as platform:
+    async with in_process_platform(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=narrow) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(ranked("scaled", 0, "1", 7))
@@ -123,7 +123,7 @@ async def test_who_waits_with_a_higher_priority_gets_new_room_before_a_request_d
     """Also where nobody has looked after who waits since the room came up."""
     rare = PlannerSettings(tick_seconds=30.0)
 
-    async with in_process(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=rare) as platform:
+    async with in_process_platform(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=rare) as platform:
         await join(platform)
         planner, newcomer = platform.planner(), ranked("newcomer", 2, "2", -5)
 
@@ -143,7 +143,7 @@ async def test_who_waits_with_a_higher_priority_gets_new_room_before_a_request_d
 
 async def test_pods_that_a_quota_refuses_end_up_elsewhere() -> None:
     """own-1 creates 5 pods of 20 and refuses the rest: they are taken back and run in own-2."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         await platform.planner().apply(request("first", 1))  # Makes the namespace exist.
         quota = {
@@ -177,7 +177,7 @@ async def _create(platform: object, quota: dict[str, object]) -> bool:
 async def test_two_bursts_that_exceed_the_room_leave_nothing_pending() -> None:
     """400 Apply calls at once, more than fits: what is placed runs, what is not is named, no pod pends."""
     chance = random.Random(20261121)
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         requests = [
@@ -203,22 +203,24 @@ async def test_two_bursts_that_exceed_the_room_leave_nothing_pending() -> None:
         waiting = [entry for entry in planner.state.workloads.values() if entry.unplaced]
         assert waiting
         assert all(entry.placement and entry.placement.waiting_for for entry in waiting)
-        free = {name: view.nodes.totals() for name, view in planner.state.clusters.items()}
+        free = {name: view.nodes.allocatable_and_requested() for name, view in planner.state.clusters.items()}
         assert all(used["cpu"] <= there["cpu"] for there, used in free.values())
 
 
 async def test_a_stopped_collectors_clusters_are_taken_over() -> None:
     """With two collectors, one stopped and later the other killed, capacity stays fresh and a scale is carried out."""
     services = ("snapshot-1", "snapshot-2", "planner-1", "propagator-1")
-    async with in_process(SMALL, services, planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
+    async with in_process_platform(
+        SMALL, services, planner_settings=PlannerSettings(capacity_age_max_seconds=8)
+    ) as platform:
         await join(platform)
         await platform.planner().apply(request("web", 10))
-        await platform.stop("snapshot-1")
+        await platform.stop_instance("snapshot-1")
         await asyncio.sleep(20)
         assert await all_ready(platform)
-        platform.start("snapshot-3")
+        platform.start_instance("snapshot-3")
         await asyncio.sleep(20)
-        await platform.kill("snapshot-2")
+        await platform.kill_instance("snapshot-2")
         await asyncio.sleep(20)
         assert await all_ready(platform)
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 70))
@@ -232,11 +234,11 @@ async def test_a_stopped_collectors_clusters_are_taken_over() -> None:
 async def test_a_standby_goes_on_where_the_killed_planner_was() -> None:
     """The active planner is killed: the standby answers, with the same key the same answer, and places on."""
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
-    async with in_process(SMALL, services) as platform:
+    async with in_process_platform(SMALL, services) as platform:
         await join(platform)
         first = await platform.planner().apply(ApplyRequest(request("web", 20).manifests, "once"))
         active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
-        await platform.kill(active)
+        await platform.kill_instance(active)
         await until(lambda: platform.planner().is_active, "the standby is active")
         again = await platform.planner().apply(ApplyRequest(request("web", 20).manifests, "once"))
         assert again == replace(first, inputs=())
@@ -251,18 +253,18 @@ async def test_a_standby_goes_on_where_the_killed_planner_was() -> None:
 
 async def test_deleting_is_a_state_until_every_cluster_says_absent() -> None:
     """Delete lists the clusters that still hold the object; a silent one keeps the workload in Deleting."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("web", 40))
         await until(lambda: len(planner.state.workloads[NAMESPACE, "web"].statuses) == 2, "both clusters show it")
-        await platform.silence("own-2")
+        await platform.silence_member("own-2")
         reply = await planner.delete(DeleteRequest(NAMESPACE, "web"))
         assert {part.cluster for part in reply.parts} == {"own-1", "own-2"}
         await until(lambda: set(planner.state.workloads[NAMESPACE, "web"].parts) == {"own-2"}, "own-1 is done")
         with pytest.raises(RequestError, match="Deleting: still in own-2"):
             await planner.apply(request("web", 1))
-        await platform.wake("own-2")
+        await platform.wake_member("own-2")
         await until(lambda: not planner.state.workloads[NAMESPACE, "web"].parts, "own-2 is done", 120)
         with pytest.raises(RequestError, match="not declared"):
             await planner.get(GetRequest(NAMESPACE, "web"))
@@ -271,7 +273,7 @@ async def test_deleting_is_a_state_until_every_cluster_says_absent() -> None:
 
 async def test_a_watch_resumes_from_its_position() -> None:
     """What changed while nobody watched is told on resuming; what did not change is not."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("quiet", 1))
@@ -292,7 +294,7 @@ async def test_a_watch_resumes_from_its_position() -> None:
 
 
 async def test_a_watch_from_a_position_of_another_log_is_refused_and_ends_nothing_else() -> None:
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         beyond = position_token({(WORKLOADS.name, 0): 10**6})
@@ -303,7 +305,7 @@ async def test_a_watch_from_a_position_of_another_log_is_refused_and_ends_nothin
 
 async def test_a_flushed_store_is_filled_again() -> None:
     """History survives a flush of the store: it comes back from the log."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         for replicas in (3, 5, 7):
@@ -312,7 +314,7 @@ async def test_a_flushed_store_is_filled_again() -> None:
         await asyncio.sleep(3)
         before = (await planner.get(history)).history
         assert [entry.replicas for entry in before] == [7, 5, 3]
-        platform.store.flush()
+        platform.store.flush_all()
         assert (await planner.get(history)).history == ()
         await asyncio.sleep(3)
         assert (await planner.get(history)).history == before
@@ -323,7 +325,7 @@ async def test_histories_are_as_the_log_whatever_the_store_misses(waiting_max: i
     """Decisions go on while it is flushed, away and slower than they come, and while the turn changes."""
     settings = PlannerSettings(history_waiting_max=waiting_max)
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
-    async with in_process(SMALL, services, planner_settings=settings) as platform:
+    async with in_process_platform(SMALL, services, planner_settings=settings) as platform:
         await join(platform)
         store, done = platform.store, asyncio.Event()
 
@@ -338,25 +340,25 @@ async def test_histories_are_as_the_log_whatever_the_store_misses(waiting_max: i
         asking = [asyncio.create_task(ask(f"web-{number}")) for number in range(3)]
         for pause, store.seconds in ((1.2, 0), (0.6, 0.1), (1.2, 0.02), (1.2, 0)):
             await asyncio.sleep(pause)
-            store.flush()
+            store.flush_all()
         store.available = False
         await asyncio.sleep(2)
         store.available = True
         await asyncio.sleep(1.3)
         active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
-        await platform.stop(active)
+        await platform.stop_instance(active)
         await until(lambda: platform.planner().is_active, "the standby is active")
         await asyncio.sleep(1.1)
         done.set()
         await asyncio.gather(*asking)
         written: dict[str, list[DecisionRecorded]] = {}
-        async with platform.running["snapshot-1"].bus.follow((DECISIONS,)) as feed:
-            ends = await feed.ends()
+        async with platform.running["snapshot-1"].bus.follow_topics((DECISIONS,)) as feed:
+            ends = await feed.end_offsets()
             async for batch in feed:
                 for record in batch.records:
                     assert isinstance(record.event, DecisionRecorded)
                     written.setdefault(record.event.name, []).insert(0, record.event)
-                if reached(batch.positions, ends):
+                if has_reached_ends(batch.positions, ends):
                     break
         assert min(map(len, written.values())) > 40
         for name, decisions in written.items():
@@ -374,7 +376,7 @@ async def test_histories_are_as_the_log_whatever_the_store_misses(waiting_max: i
 async def test_the_history_of_what_is_gone_ends_and_that_of_what_is_there_does_not(flushed: bool) -> None:
     """Also where all was written again meanwhile; who is declared again has its history for good."""
     soon = PlannerSettings(forget_after_seconds=5, history_gone_seconds=60)
-    async with in_process(SMALL, planner_settings=soon) as platform:
+    async with in_process_platform(SMALL, planner_settings=soon) as platform:
         await join(platform)
         planner = platform.planner()
         for name in ("stays", "goes", "again"):
@@ -383,7 +385,7 @@ async def test_the_history_of_what_is_gone_ends_and_that_of_what_is_there_does_n
             await planner.delete(DeleteRequest(NAMESPACE, name))
         await until(lambda: len(planner.state.workloads) == 1, "they are forgotten", 60)
         if flushed:
-            platform.store.flush()
+            platform.store.flush_all()
         await asyncio.sleep(5)
 
         async def causes(name: str) -> list[str]:
@@ -402,7 +404,7 @@ async def test_the_history_of_what_is_gone_ends_and_that_of_what_is_there_does_n
 async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
     """SIGTERM while requests come one after the other: the active planner ends, what it answered is in the log."""
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
-    async with in_process(SMALL, services) as platform:
+    async with in_process_platform(SMALL, services) as platform:
         await join(platform)
         planner = platform.planner()
         active = next(name for name, entry in platform.running.items() if entry.service is planner)
@@ -420,7 +422,7 @@ async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
         asking = asyncio.create_task(ask())
         await until(lambda: len(answered) > 20, "requests are answered")
         async with asyncio.timeout(5):
-            await platform.stop(active)
+            await platform.stop_instance(active)
         await asking
         await until(lambda: platform.planner().is_active, "the standby is active")
         known = {name for _, name in platform.planner().state.workloads}
@@ -429,7 +431,7 @@ async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
 
 async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
     """Promises that are not bound yet make room uncertain: a Refuse request waits for the binds, then is placed."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         first, second = await asyncio.gather(
@@ -442,7 +444,7 @@ async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
 
 async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() -> None:
     """Room that came up before, and of which no record tells yet, is used; without any the answer comes soon."""
-    async with in_process(ONE_NODE) as platform:
+    async with in_process_platform(ONE_NODE) as platform:
         await join(platform)
         planner, now = platform.planner(), asyncio.get_running_loop().time
         await planner.apply(request("web", 1, cpu="1"))
@@ -472,7 +474,9 @@ def keyed(name: str, key: str = "once") -> ApplyRequest:
 
 
 async def test_who_may_fit_is_not_refused_but_asks_again_until_binds_decide() -> None:
-    async with in_process(TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND) as platform:
+    async with in_process_platform(
+        TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND
+    ) as platform:
         await join(platform)
         planner = platform.planner()
         assert (await planner.apply(request("big", 1, cpu="3"))).placed == 1
@@ -480,13 +484,15 @@ async def test_who_may_fit_is_not_refused_but_asks_again_until_binds_decide() ->
             with pytest.raises(RequestError, match="not refused yet: retry with the same idempotency key") as told:
                 await planner.apply(keyed("web"))
             assert told.value.code == "UNAVAILABLE"
-        platform.start("propagator-1")
+        platform.start_instance("propagator-1")
         assert (await planner.apply(keyed("web"))).placed == 2
 
 
 async def test_who_asks_again_goes_on_with_its_wait_for_binds_which_ends() -> None:
     """In three calls of 5 s at the most, 12 s after the first; what is asked under another key waits for itself."""
-    async with in_process(TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND) as platform:
+    async with in_process_platform(
+        TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND
+    ) as platform:
         await join(platform)
         planner, now = platform.planner(), asyncio.get_running_loop().time
         await planner.apply(request("big", 1, cpu="3"))
@@ -514,7 +520,9 @@ async def asked_until_answered(call: Callable[[], Awaitable[PlacementReply]]) ->
 
 async def test_what_was_asked_behind_one_that_is_not_refused_yet_stays_behind_it_when_both_are_asked_again() -> None:
     """A batch's Apply that waits for binds and its Scale of the same workload; then two calls, the later one sooner."""
-    async with in_process(TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND) as platform:
+    async with in_process_platform(
+        TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND
+    ) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("web", 0, cpu="2"))
@@ -529,7 +537,7 @@ async def test_what_was_asked_behind_one_that_is_not_refused_yet_stays_behind_it
         assert told.value.code == "UNAVAILABLE"
         later = asyncio.create_task(asked_until_answered(lambda: planner.scale(scale)))
         first = asyncio.create_task(asked_until_answered(lambda: planner.apply(keyed("web"))))
-        platform.start("propagator-1")
+        platform.start_instance("propagator-1")
         assert ((await first).placed, (await later).placed) == (2, 1)
         assert planner.state.workloads[NAMESPACE, "web"].declared.replicas == 1
 
@@ -537,7 +545,7 @@ async def test_what_was_asked_behind_one_that_is_not_refused_yet_stays_behind_it
 async def test_who_got_no_answer_in_time_keeps_its_turn() -> None:
     """A write takes longer than a call may. An Apply waits behind it and runs out of time, a Scale that came later does
     not: it was decided first, and the Apply undid it."""
-    async with in_process(TWO_NODES, services=("snapshot-1", "planner-1")) as platform:
+    async with in_process_platform(TWO_NODES, services=("snapshot-1", "planner-1")) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("web", 1, cpu="1"))
@@ -557,7 +565,9 @@ async def test_who_got_no_answer_in_time_keeps_its_turn() -> None:
 async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:
     """One node and two who would fill it, decided in one step. The first is not in the log, so the second fits."""
     at_once = PlannerSettings(refuse_after_seconds=0)
-    async with in_process(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=at_once) as platform:
+    async with in_process_platform(
+        ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=at_once
+    ) as platform:
         await join(platform)
         planner = platform.planner()
         platform.broker.fail_next_write(written=False)
@@ -574,7 +584,7 @@ async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:
 @pytest.mark.parametrize("written", [True, False], ids=["it was written", "it was not written"])
 async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool, known: bool) -> None:
     """The caller is told to retry with its key; whichever outcome it was, the replicas are placed once."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         asked = ApplyRequest(request("web", 20).manifests, "once")
@@ -606,7 +616,7 @@ async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool, known
 
 async def test_a_part_that_its_propagator_holds_says_why() -> None:
     """Somebody wrote a higher version onto the object: it is left as it is, and the answer about it says so."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         placed = await platform.planner().apply(request("web", 8))
 
@@ -638,7 +648,7 @@ async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room
     large = member_nodes.MemberNodes(1, "large", 18_000, 64 * GIB)
     small = member_nodes.MemberNodes(2, "small", 4_000, 16 * GIB)
     slow = Settings(binds_per_second=2)
-    async with in_process(
+    async with in_process_platform(
         (MemberPlan("own-1", "own", (large, small), room=26),), sim_settings=lambda _: slow
     ) as platform:
         await join(platform)

@@ -17,7 +17,7 @@ from spillway.api_scaling import (
 )
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import SERVICES, InProcess, in_process
+from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -87,7 +87,7 @@ async def declared(platform: InProcess) -> int:
 
 
 async def test_a_backlog_takes_a_workload_from_none_to_many_and_back_to_none() -> None:
-    async with in_process(services=ALL) as platform:
+    async with in_process_platform(services=ALL) as platform:
         warnings = await started(platform, 0, scaled_object())
         assert any("'kafka:9092': not among the connections that the operator named" in text for text in warnings)
         hpa = platform.hpa()
@@ -106,13 +106,13 @@ async def test_a_backlog_takes_a_workload_from_none_to_many_and_back_to_none() -
 
 
 async def test_a_burst_of_requests_scales_and_a_killed_hpa_goes_on_where_it_was() -> None:
-    async with in_process(services=(*ALL, "hpa-2")) as platform:
+    async with in_process_platform(services=(*ALL, "hpa-2")) as platform:
         await started(platform, 1, autoscaler({"type": "External", "external": REQUESTS}))
         await platform.hpa().report(ReportRequest((requests(platform, 40),)))
         await runs(platform, 4)
         before = await platform.hpa().explain_policy(ExplainPolicyRequest(NAMESPACE, policy="web"))
         name = next(name for name, entry in platform.running.items() if entry.service is platform.hpa())
-        await platform.kill(name)
+        await platform.kill_instance(name)
         await until(lambda: platform.hpa().is_active, "the other hpa is active")
         after = await platform.hpa().explain_policy(ExplainPolicyRequest(NAMESPACE, policy="web"))
         assert (after.policy.replicas_desired, after.changed_ms) == (4, before.changed_ms)
@@ -122,7 +122,7 @@ async def test_a_burst_of_requests_scales_and_a_killed_hpa_goes_on_where_it_was(
 
 
 async def test_use_of_cpu_above_its_target_scales_out() -> None:
-    async with in_process(services=ALL) as platform:
+    async with in_process_platform(services=ALL) as platform:
         for member in platform.members.values():
             member.set_load(NAMESPACE, "web", {"cpu": 1600})
         await started(platform, 2, autoscaler(CPU))
@@ -139,7 +139,7 @@ async def test_use_of_cpu_above_its_target_scales_out() -> None:
 
 
 async def test_what_is_declared_twice_is_one_and_what_is_deleted_leaves_the_size() -> None:
-    async with in_process(services=ALL) as platform:
+    async with in_process_platform(services=ALL) as platform:
         policy = autoscaler({"type": "External", "external": REQUESTS})
         await started(platform, 1, policy)
         hpa = platform.hpa()

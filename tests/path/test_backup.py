@@ -16,7 +16,7 @@ from spillway.api import (
 )
 from spillway.kubernetes.objects import DEPLOYMENTS
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, all_ready, bound, join, pods, until
 
@@ -28,12 +28,12 @@ SERVICES = ("snapshot-1", "planner-1", "propagator-1")
 
 async def stop_all(platform: InProcess) -> None:
     for name in list(platform.running):
-        await platform.stop(name)
+        await platform.stop_instance(name)
 
 
 async def start_all(platform: InProcess, services: Sequence[str] = SERVICES) -> None:
     for name in services:
-        platform.start(name)
+        platform.start_instance(name)
     await until(lambda: platform.planner().is_active, "a planner is active")
     await until(lambda: all_ready(platform), "every cluster is ready")
 
@@ -65,15 +65,15 @@ async def apply(platform: InProcess, name: str, replicas: int) -> None:
 
 async def test_a_copy_of_the_log_brings_the_same_placements_back_and_work_goes_on() -> None:
     """Services stopped, the log copied, lost, and put back; the store is empty."""
-    async with in_process(services=SERVICES) as platform:
+    async with in_process_platform(services=SERVICES) as platform:
         await join(platform)
         await apply(platform, "web", 40)
         await apply(platform, "api", 10)
         before, running = await placements(platform), await uids(platform, "web")
         await stop_all(platform)
-        copied = platform.broker.copied()
+        copied = platform.broker.copy_with_records()
         platform.broker = copied
-        platform.store.flush()
+        platform.store.flush_all()
         await start_all(platform)
         assert await placements(platform) == before
         assert await uids(platform, "web") == running
@@ -84,12 +84,12 @@ async def test_a_copy_of_the_log_brings_the_same_placements_back_and_work_goes_o
 
 async def test_an_older_copy_deletes_nothing_and_what_is_newer_in_clusters_waits_for_a_person() -> None:
     """Since it was made web grew, late was applied, old was deleted, and planners had their turns."""
-    async with in_process(services=SERVICES) as platform:
+    async with in_process_platform(services=SERVICES) as platform:
         await join(platform)
         await apply(platform, "web", 20)
         await apply(platform, "old", 5)
         await stop_all(platform)
-        copied = platform.broker.copied()
+        copied = platform.broker.copy_with_records()
         for _ in range(3):
             await start_all(platform)
             await stop_all(platform)
@@ -138,8 +138,8 @@ async def _let_go(platform: InProcess, name: str) -> bool:
     """What docs/operations.md has a person do: kubectl annotate … spillway.io/placement=VERSION, where one is held."""
     held = await _held(platform, name)
     for cluster, version in held:
-        found = await platform.api(cluster).get(DEPLOYMENTS, NAMESPACE, name)
+        found = await platform.member_api(cluster).get(DEPLOYMENTS, NAMESPACE, name)
         assert found is not None
         found["metadata"]["annotations"]["spillway.io/placement"] = version
-        await platform.api(cluster).replace(DEPLOYMENTS, found)
+        await platform.member_api(cluster).replace(DEPLOYMENTS, found)
     return not held

@@ -30,7 +30,7 @@ from spillway.reasons import TOO_MANY_WAIT
 from spillway.rpc.callers import Caller
 from spillway.rpc.security import CALLER, LOCAL_CALLER
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, join, until
 
@@ -67,7 +67,9 @@ async def with_requests(platform: InProcess, request: PlanBatchRequest) -> tuple
 
 
 async def test_a_batch_is_one_transaction_however_small_the_groups_are() -> None:
-    async with in_process(services=DECIDING, planner_settings=PlannerSettings(requests_in_group_max=3)) as platform:
+    async with in_process_platform(
+        services=DECIDING, planner_settings=PlannerSettings(requests_in_group_max=3)
+    ) as platform:
         await join(platform)
         request = PlanBatchRequest(tuple(applied(number) for number in range(20)))
         assert await with_requests(platform, request) == (1, ["OK"] * 20)
@@ -81,7 +83,7 @@ async def test_one_that_is_too_large_for_the_log_is_refused_and_the_turn_goes_on
     config = f'{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "big"}}, "data": {text}}}'
     manifest = deployment("too-large", NAMESPACE, 1)
     too_large = BatchItem(apply=ApplyRequest((manifest, config), "key"))
-    async with in_process(services=DECIDING) as platform:
+    async with in_process_platform(services=DECIDING) as platform:
         await join(platform)
         planner, turn = platform.planner(), metrics.TURNS_TAKEN.labels("planner")
         before = turn._value.get()
@@ -99,7 +101,7 @@ async def test_one_that_is_too_large_for_the_log_is_refused_and_the_turn_goes_on
 
 async def test_what_one_is_refused_for_does_not_touch_the_others() -> None:
     """In their order: what is declared first can be scaled by the next."""
-    async with in_process(services=DECIDING) as platform:
+    async with in_process_platform(services=DECIDING) as platform:
         await join(platform)
         items = (applied(0), scaled("web-0", 7), scaled("nobody", 3), applied(1, replicas=-1), applied(2))
         _, codes = await with_requests(platform, PlanBatchRequest(items))
@@ -115,7 +117,7 @@ def without_inputs(reply: PlanBatchReply) -> PlanBatchReply:
 
 
 async def test_a_batch_asked_again_with_its_keys_has_the_same_answers() -> None:
-    async with in_process() as platform:
+    async with in_process_platform() as platform:
         await join(platform)
         request = PlanBatchRequest((applied(0, 2, "a"), scaled("web-0", 5, "b"), applied(1, 2, "c")))
         first = await platform.planner().plan_batch(request)
@@ -132,7 +134,7 @@ async def test_a_batch_asked_again_with_its_keys_has_the_same_answers() -> None:
     ],
 )
 async def test_a_batch_that_cannot_be_read_changes_nothing(items: tuple[BatchItem, ...], words: str) -> None:
-    async with in_process(planner_settings=PlannerSettings(batch_items_max=5)) as platform:
+    async with in_process_platform(planner_settings=PlannerSettings(batch_items_max=5)) as platform:
         await join(platform)
         with pytest.raises(RequestError) as refused:
             await platform.planner().plan_batch(PlanBatchRequest(items))
@@ -144,7 +146,7 @@ async def test_a_batch_that_cannot_be_read_changes_nothing(items: tuple[BatchIte
 async def test_one_callers_batches_leave_room_for_anothers_request() -> None:
     """Before anything is decided: shop may have half of the places, and bank's one request comes before shop's."""
     bounds = PlannerSettings(requests_waiting_max=8, batch_items_max=4, requests_in_group_max=1)
-    async with in_process(services=DECIDING, planner_settings=bounds) as platform:
+    async with in_process_platform(services=DECIDING, planner_settings=bounds) as platform:
         await join(platform)
         planner, answered = platform.planner(), list[str]()
 
@@ -184,7 +186,7 @@ async def test_places_of_each_services_queue_are_by_caller(service: str) -> None
         "hpa_settings": HpaSettings(requests_waiting_max=4),
         "descheduler_settings": DeschedulerSettings(requests_waiting_max=4),
     }
-    async with in_process(services=(f"{service}-1",), **bounds) as platform:
+    async with in_process_platform(services=(f"{service}-1",), **bounds) as platform:
         await until(lambda: platform.running[f"{service}-1"].service.is_active, "its turn")
         for caller, places in ((Caller("shop"), 2), (LOCAL_CALLER, 4)):
             asking = (asyncio.create_task(reason_of_one(platform, service, caller)) for _ in range(6))

@@ -25,7 +25,7 @@ from spillway.api import (
 from spillway.kubernetes.objects import NAMESPACES, RESOURCE_QUOTAS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, unbound, until
 
@@ -45,13 +45,13 @@ def request(name: str, replicas: int) -> ApplyRequest:
 async def kill_active(platform: InProcess) -> None:
     """The active planner is gone at once; returns when another has the turn."""
     active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
-    await platform.kill(active)
+    await platform.kill_instance(active)
     await until(lambda: platform.planner().is_active, "another planner is active")
 
 
 async def test_a_brake_is_in_force_when_it_is_answered_and_outlives_the_planner() -> None:
     """freeze, kill the planner: the next one holds what the first held, until somebody says unfreeze."""
-    async with in_process(SMALL, TWO_PLANNERS) as platform:
+    async with in_process_platform(SMALL, TWO_PLANNERS) as platform:
         await join(platform)
         await platform.planner().apply(request("web", 20))
         scopes = ("fleet", "cluster/own-1", f"workload/{NAMESPACE}/web")
@@ -64,10 +64,10 @@ async def test_a_brake_is_in_force_when_it_is_answered_and_outlives_the_planner(
             (scope, "audit", "local") for scope in ("cluster/own-1", "fleet", f"workload/{NAMESPACE}/web")
         ]
         assert not shown.stale
-        assert platform.planner().state.brakes.frozen("own-2", ("other", "one"))
+        assert platform.planner().state.brakes.is_frozen("own-2", ("other", "one"))
         for scope in scopes:
             await platform.planner().unfreeze(UnfreezeRequest(scope))
-        platform.start("planner-3")
+        platform.start_instance("planner-3")
         await asyncio.sleep(5)
         await kill_active(platform)
         assert (await platform.planner().list_brakes(ListBrakesRequest())).brakes == ()
@@ -75,7 +75,7 @@ async def test_a_brake_is_in_force_when_it_is_answered_and_outlives_the_planner(
 
 async def test_under_a_frozen_fleet_people_still_get_what_they_ask_for() -> None:
     """Apply, Scale and Delete are carried out in a frozen fleet."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.freeze(FreezeRequest("fleet", "audit"))
@@ -103,7 +103,7 @@ def kept(platform: InProcess, cluster: str) -> int:
 
 async def test_a_drain_waits_for_the_brake_and_the_confirmation_over_a_killed_planner() -> None:
     """Frozen, then unconfirmed, with the planner killed in each: nothing moves. Confirmed: all does, none is missed."""
-    async with in_process(SMALL, (*TWO_PLANNERS, "planner-3")) as platform:
+    async with in_process_platform(SMALL, (*TWO_PLANNERS, "planner-3")) as platform:
         await join(platform)
         await platform.planner().apply(request("web", 30))
         await until(lambda: all_bound(platform, 30), "30 replicas run")
@@ -146,7 +146,7 @@ async def all_bound(platform: InProcess, replicas: int) -> bool:
 async def test_moves_keep_to_the_budget() -> None:
     """60 a minute: at no second has more left than seconds have passed since the turn began to count."""
     settings = PlannerSettings(moves_per_minute=60, confirm_over_fraction=1)
-    async with in_process(SMALL, planner_settings=settings) as platform:
+    async with in_process_platform(SMALL, planner_settings=settings) as platform:
         await join(platform)
         for number in range(5):
             await platform.planner().apply(request(f"web-{number}", 6))
@@ -169,7 +169,7 @@ async def test_moves_keep_to_the_budget() -> None:
 
 
 async def test_a_drain_that_has_no_budget_says_so() -> None:
-    async with in_process(SMALL, planner_settings=PlannerSettings(moves_per_minute=0)) as platform:
+    async with in_process_platform(SMALL, planner_settings=PlannerSettings(moves_per_minute=0)) as platform:
         await join(platform)
         await platform.planner().apply(request("web", 6))
         await until(lambda: all_bound(platform, 6), "6 replicas run")
@@ -184,7 +184,7 @@ async def test_a_drain_that_has_no_budget_says_so() -> None:
 
 async def test_a_frozen_cluster_neither_gives_nor_takes_what_nobody_asked_to_move() -> None:
     """own-1 is drained while own-2 is frozen: nothing moves until own-2 is released, and then all of it."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("web", 20))
@@ -205,7 +205,7 @@ async def test_a_frozen_cluster_neither_gives_nor_takes_what_nobody_asked_to_mov
 
 async def test_a_frozen_fleet_takes_nothing_back() -> None:
     """Pods that a quota refuses stay where they were placed for as long as the fleet is frozen, and then go."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("first", 1))  # Makes the namespace exist.
@@ -229,7 +229,7 @@ async def test_a_frozen_fleet_takes_nothing_back() -> None:
 
 
 async def created(platform: InProcess, quota: dict[str, object]) -> bool:
-    api = platform.api("own-1")
+    api = platform.member_api("own-1")
     if NAMESPACE not in [entry["metadata"]["name"] for entry in await api.list(NAMESPACES)]:
         return False
     await api.create(RESOURCE_QUOTAS, quota)
@@ -238,7 +238,7 @@ async def created(platform: InProcess, quota: dict[str, object]) -> bool:
 
 async def test_a_migration_is_carried_out_without_a_dip() -> None:
     """All of a workload goes to another cluster by name, with a frozen other cluster beside; then it is refused."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("web", 20))
@@ -266,7 +266,7 @@ async def test_a_migration_is_carried_out_without_a_dip() -> None:
 
 async def test_a_cluster_leaves_when_nothing_is_left_and_is_unknown_then() -> None:
     """leave: what runs goes elsewhere, then the cluster is gone; leave --lost is refused while it answers."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(request("web", 20))
@@ -286,7 +286,7 @@ async def test_a_cluster_leaves_when_nothing_is_left_and_is_unknown_then() -> No
 
 async def test_a_clusters_phase_outlives_the_planner_and_a_join() -> None:
     """Cordon, kill the planner, join again: the cluster stays cordoned."""
-    async with in_process(SMALL, TWO_PLANNERS) as platform:
+    async with in_process_platform(SMALL, TWO_PLANNERS) as platform:
         await join(platform)
         await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-1", "Cordoned"))
         await kill_active(platform)

@@ -37,7 +37,7 @@ from spillway.clusters.api import (
 from spillway.kubernetes.objects import JOBS, STATEFULSETS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import FLEET_ID, InProcess, in_process
+from spillway_local.in_process import FLEET_ID, InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, join, until
 
@@ -78,7 +78,7 @@ def manifest(name: str = "web", replicas: int = 3, **metadata: Any) -> dict[str,
 
 async def run_before_us(platform: InProcess, cluster: str, *manifests: dict[str, Any]) -> None:
     """As somebody's kubectl; returns when all pods run."""
-    api = platform.api(cluster)
+    api = platform.member_api(cluster)
     if await api.get(NAMESPACES, "", NAMESPACE) is None:
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for one in manifests:
@@ -94,7 +94,7 @@ async def _available(platform: InProcess, cluster: str, name: str, replicas: int
 
 
 async def live(platform: InProcess, cluster: str, name: str = "web") -> dict[str, Any]:
-    found = await platform.api(cluster).get(DEPLOYMENTS, NAMESPACE, name)
+    found = await platform.member_api(cluster).get(DEPLOYMENTS, NAMESPACE, name)
     assert found is not None
     return found
 
@@ -103,7 +103,7 @@ async def uids(platform: InProcess, cluster: str) -> dict[str, set[str]]:
     """Of everything that a restart would change."""
     kinds = {"deployments": DEPLOYMENTS, "replicasets": REPLICASETS, "pods": PODS}
     return {
-        name: {one["metadata"]["uid"] for one in await platform.api(cluster).list(kind, NAMESPACE)}
+        name: {one["metadata"]["uid"] for one in await platform.member_api(cluster).list(kind, NAMESPACE)}
         for name, kind in kinds.items()
     }
 
@@ -131,7 +131,7 @@ async def _settled(platform: InProcess, name: str) -> bool:
 
 
 async def test_adopt_scale_disown_leaves_the_pods_as_they_are() -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         await run_before_us(platform, "own-1", manifest())
         before, spec = await uids(platform, "own-1"), (await live(platform, "own-1"))["spec"]
@@ -182,7 +182,7 @@ async def _gone(platform: InProcess, name: str = "web") -> bool:
 
 async def test_what_a_later_apply_leaves_out_goes_from_an_adopted_object_too() -> None:
     """Though it was somebody else's update that had set it."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         before = manifest()
         container = before["spec"]["template"]["spec"]["containers"][0]
@@ -197,7 +197,7 @@ async def test_what_a_later_apply_leaves_out_goes_from_an_adopted_object_too() -
 
 
 async def test_adopt_from_two_clusters_and_delete() -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         await run_before_us(platform, "own-1", manifest(replicas=3))
         await run_before_us(platform, "own-2", manifest(replicas=2))
@@ -205,12 +205,12 @@ async def test_adopt_from_two_clusters_and_delete() -> None:
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 3, "own-2": 2}
         await platform.planner().delete(DeleteRequest(NAMESPACE, "web"))
         await until(lambda: _gone(platform), "it is deleted")
-        assert await platform.api("own-1").get(DEPLOYMENTS, NAMESPACE, "web") is None
+        assert await platform.member_api("own-1").get(DEPLOYMENTS, NAMESPACE, "web") is None
 
 
 async def test_what_was_adopted_with_no_replicas_gets_a_new_template_too() -> None:
     """Its part said no number of a template, so it was taken for one that has the newest, whatever its object was."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         await run_before_us(platform, "own-1", manifest(replicas=3))
         await run_before_us(platform, "own-2", manifest(replicas=0))
@@ -235,7 +235,7 @@ async def refused(platform: InProcess, *clusters: str, kind: str = "deployment",
 
 
 async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         other = manifest(replicas=2)
         other["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
@@ -259,7 +259,7 @@ async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
             "metadata": {"name": "web-hpa", "namespace": NAMESPACE},
             "spec": {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 9},
         }
-        await platform.api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
+        await platform.member_api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
         code, text = await refused(platform, "own-1")
         assert code == "FAILED_PRECONDITION"
         assert "HorizontalPodAutoscaler web-hpa scales it" in text
@@ -273,7 +273,7 @@ async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
         code, text = await refused(platform, "own-2")
         assert (code, "declared already" in text) == ("ALREADY_EXISTS", True)
 
-        await platform.silence("own-1")
+        await platform.silence_member("own-1")
         await until(lambda: _is_stale(platform, "own-1"), "own-1 is stale", 120)
         code, text = await refused(platform, "own-1", name="api")
         assert (code, "cluster own-1: capacity is" in text) == ("FAILED_PRECONDITION", True)
@@ -281,21 +281,21 @@ async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
 
 def _is_stale(platform: InProcess, cluster: str) -> bool:
     planner = platform.planner()
-    return bool(planner.state.clusters[cluster].not_fresh(planner._clocks.steady(), 30.0))
+    return bool(planner.state.clusters[cluster].staleness_reason(planner._clocks.steady(), 30.0))
 
 
 async def test_no_owner_answers_in_time_and_the_same_key_tries_again() -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         await run_before_us(platform, "own-1", manifest())
-        await platform.stop("propagator-1")
+        await platform.stop_instance("propagator-1")
         with pytest.raises(RequestError) as raised:
             await platform.planner().adopt(
                 AdoptRequest(NAMESPACE, "web", "deployment", ("own-1",), idempotency_key="k")
             )
         assert raised.value.code == "UNAVAILABLE"
         assert "no answer from own-1" in raised.value.text
-        platform.start("propagator-2")
+        platform.start_instance("propagator-2")
         await until(lambda: bool(platform.running["propagator-2"].service.held), "it holds its clusters")
         await adopted(platform, "own-1", key="k")
 
@@ -305,7 +305,7 @@ async def _scale_by_hand(platform: InProcess, cluster: str, replicas: int) -> No
         found = await live(platform, cluster)
         version = found["metadata"]["resourceVersion"]
         try:
-            await platform.api(cluster).patch(
+            await platform.member_api(cluster).patch(
                 DEPLOYMENTS, NAMESPACE, "web", {"spec": {"replicas": replicas}}, resource_version=version
             )
         except Conflict:
@@ -315,7 +315,7 @@ async def _scale_by_hand(platform: InProcess, cluster: str, replicas: int) -> No
 
 async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
     """Its placement is gone from the log: it is left, said, listed, and taken over again with what goes along."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf", "namespace": NAMESPACE}}
@@ -332,8 +332,8 @@ async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
         bus = platform.running["planner-1"].bus
         for topic in (PLACEMENTS, WORKLOADS):
             await bus.publish(Tombstone(workload_address(topic, NAMESPACE, "web")))
-        await platform.stop("planner-1")
-        platform.start("planner-1")
+        await platform.stop_instance("planner-1")
+        platform.start_instance("planner-1")
         await until(lambda: platform.planner().is_active, "a planner is active")
         planner = platform.planner()
         await until(lambda: _orphans(platform, 6), "both are orphans, with what went along", 120)
@@ -356,14 +356,14 @@ async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
         await planner.disown(DisownRequest(NAMESPACE, "web"))
         await until(lambda: _gone(platform), "it is disowned")
         for kind, name in ((CONFIG_MAPS, "conf"), (SERVICES, "web")):
-            found = await platform.api("own-1").get(kind, NAMESPACE, name)
+            found = await platform.member_api("own-1").get(kind, NAMESPACE, name)
             assert found is not None
             assert marks(found) == set()
 
 
 async def test_a_workload_that_is_declared_again_adopts_its_own_orphans_and_no_pod_restarts() -> None:
     """Its record was lost, and it was applied again before anybody looked: all of it waits for its own objects."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         texts = (json.dumps(manifest(replicas=6)), SPREAD)
         await platform.planner().apply(ApplyRequest(texts))
@@ -372,8 +372,8 @@ async def test_a_workload_that_is_declared_again_adopts_its_own_orphans_and_no_p
         bus = platform.running["planner-1"].bus
         for topic in (PLACEMENTS, WORKLOADS):
             await bus.publish(Tombstone(workload_address(topic, NAMESPACE, "web")))
-        await platform.stop("planner-1")
-        platform.start("planner-1")
+        await platform.stop_instance("planner-1")
+        platform.start_instance("planner-1")
         await until(lambda: platform.planner().is_active, "a planner is active")
         await until(lambda: _orphans(platform, 2), "both are orphans", 120)
         planner = platform.planner()
@@ -401,7 +401,7 @@ async def test_a_workload_that_is_declared_again_adopts_its_own_orphans_and_no_p
 
 async def test_one_that_was_disowned_and_applied_again_adopts_what_it_left() -> None:
     """Its objects are nobody's by then, so none of it can be placed where they are."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(ApplyRequest((json.dumps(manifest(replicas=6)),)))
@@ -424,7 +424,7 @@ async def _orphans(platform: InProcess, count: int) -> bool:
 
 
 async def test_who_contests_is_named() -> None:
-    async with in_process(FLEET, propagator_settings=PropagatorSettings(corrections_max=1)) as platform:
+    async with in_process_platform(FLEET, propagator_settings=PropagatorSettings(corrections_max=1)) as platform:
         await join(platform)
         await run_before_us(platform, "own-1", manifest())
         await adopted(platform, "own-1")
@@ -433,7 +433,7 @@ async def test_who_contests_is_named() -> None:
         kind = "HorizontalPodAutoscaler"
         metadata = {"name": "web-hpa", "namespace": NAMESPACE}
         scaler = {"apiVersion": "autoscaling/v2", "kind": kind, "metadata": metadata, "spec": spec}
-        await platform.api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
+        await platform.member_api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
         for replicas in (7, 8):
             await _scale_by_hand(platform, "own-1", replicas)
             await until(lambda: _is_right_or_contested(platform), "it is put right, or left")
@@ -450,7 +450,7 @@ async def _is_right_or_contested(platform: InProcess) -> bool:
 
 async def test_what_is_whole_is_recovered_as_it_runs() -> None:
     """A StatefulSet in one cluster and a Job in another; a StatefulSet in two is left, with the reason."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
 
         def former(made: dict[str, Any], name: str) -> dict[str, Any]:
@@ -458,7 +458,7 @@ async def test_what_is_whole_is_recovered_as_it_runs() -> None:
             marks = {"labels": labels, "annotations": {"spillway.io/placement": "900.7"}}
             return made | {"metadata": {"name": name, "namespace": NAMESPACE, **marks}}
 
-        doors = {name: platform.api(name) for name in ("own-1", "own-2")}
+        doors = {name: platform.member_api(name) for name in ("own-1", "own-2")}
         await run_before_us(platform, "own-1", manifest("there"))
         await run_before_us(platform, "own-2", manifest("there"))
         await doors["own-1"].create(STATEFULSETS, former(statefulset("db", 2), "db"))
@@ -491,7 +491,7 @@ async def test_what_is_whole_is_recovered_as_it_runs() -> None:
 
 async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
     """Kafka was wiped: another fleet id, clusters joined again. What is left is taken over."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         former = {"spillway.io/fleet": "former-1", "spillway.io/workload": "web"}
         old = manifest(labels=former, annotations={"spillway.io/placement": "900.7"})
@@ -511,7 +511,7 @@ async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
             one = json.loads(json.dumps(old))
             one["spec"]["replicas"] = replicas
             await run_before_us(platform, cluster, one)
-            await platform.api(cluster).create(CONFIG_MAPS, config)
+            await platform.member_api(cluster).create(CONFIG_MAPS, config)
         await run_before_us(platform, "own-1", foreign)
         before = {name: await uids(platform, name) for name in platform.members}
         specs = {name: (await live(platform, name))["spec"] for name in platform.members}
@@ -530,7 +530,7 @@ async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
             found = await live(platform, name)
             assert found["metadata"]["labels"] == {"spillway.io/fleet": FLEET_ID, "spillway.io/workload": "web"}
             assert found["spec"] == specs[name]
-            along = await platform.api(name).get(CONFIG_MAPS, NAMESPACE, "conf")
+            along = await platform.member_api(name).get(CONFIG_MAPS, NAMESPACE, "conf")
             assert along is not None
             assert along["metadata"]["labels"]["spillway.io/fleet"] == FLEET_ID
             assert along["data"] == {"a": "1"}
@@ -545,9 +545,9 @@ async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
 
 async def test_an_image_that_somebody_set_in_a_member_outlives_scaling_under_a_freeze() -> None:
     """What is frozen does not roll, whatever changes the replicas; the status says which field is not as declared."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
-        planner, api = platform.planner(), platform.api("own-2")
+        planner, api = platform.planner(), platform.member_api("own-2")
         await planner.apply(ApplyRequest((json.dumps(manifest(replicas=12)),)))
         await until(lambda: _ready(platform, 12), "all run")
         template = (await live(platform, "own-2"))["spec"]["template"]
@@ -567,23 +567,23 @@ async def test_an_image_that_somebody_set_in_a_member_outlives_scaling_under_a_f
 
 async def test_an_orphan_that_nobody_has_said_yet_is_left_and_its_replicas_go_elsewhere() -> None:
     """A cluster that was lost joins again and is given replicas while no propagator is there to say what it has."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
-        planner, api = platform.planner(), platform.api("own-2")
+        planner, api = platform.planner(), platform.member_api("own-2")
         await planner.apply(ApplyRequest((json.dumps(manifest(replicas=12)),)))
         await until(lambda: _ready(platform, 12), "all run")
         before = {pod["metadata"]["uid"] for pod in await api.list(PODS)}
-        await platform.silence("own-2")
+        await platform.silence_member("own-2")
         await asyncio.sleep(60)
         await planner.leave_cluster(LeaveClusterRequest("own-2", lost=True))
         await until(lambda: "own-2" not in planner.state.clusters, "it left")
         await asyncio.sleep(30)
-        await platform.kill("propagator-1")
-        await platform.wake("own-2")
+        await platform.kill_instance("propagator-1")
+        await platform.wake_member("own-2")
         await join(platform)
         reply = await planner.scale(ScaleRequest(NAMESPACE, "web", 14))
         assert "own-2" in {part.cluster for part in reply.parts}
-        platform.start("propagator-2")
+        platform.start_instance("propagator-2")
         await until(lambda: _ready(platform, 14), "all run in own-1")
         await until(lambda: _orphans(platform, 1), "the orphan is said")
         assert {pod["metadata"]["uid"] for pod in await api.list(PODS)} == before
@@ -609,12 +609,12 @@ async def test_what_was_disowned_and_adopted_again_takes_the_same_manifests_agai
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"color": "blue"}}
     settings["metadata"] = {"name": "settings", "namespace": NAMESPACE}
     declared = ApplyRequest((json.dumps(manifest(replicas=6)), json.dumps(settings), ONLY_OWN_1))
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
 
         async def run(replicas: int) -> bool:
-            there = await platform.api("own-1").get(DEPLOYMENTS, NAMESPACE, "web")
+            there = await platform.member_api("own-1").get(DEPLOYMENTS, NAMESPACE, "web")
             return there is not None and await _available(platform, "own-1", "web", replicas)
 
         await planner.apply(declared)
@@ -625,6 +625,6 @@ async def test_what_was_disowned_and_adopted_again_takes_the_same_manifests_agai
         await planner.apply(declared)
         await planner.scale(ScaleRequest(NAMESPACE, "web", 9))
         await until(lambda: run(9), "nine run")
-        kept = await platform.api("own-1").get(CONFIG_MAPS, NAMESPACE, "settings")
+        kept = await platform.member_api("own-1").get(CONFIG_MAPS, NAMESPACE, "settings")
         assert kept is not None
         assert not marks(kept)

@@ -49,7 +49,7 @@ async def platform_on(kubeconfigs: dict[str, Path]) -> AsyncIterator[OnRealMembe
     platform = OnRealMembers(LocalBroker(), MemoryStore(), {}, kubeconfigs=kubeconfigs)
     try:
         for name in INSTANCES:
-            platform.start(name)
+            platform.start_instance(name)
         await until(lambda: _true(platform.planner().is_active), "a planner is active")
         for name in kubeconfigs:
             await platform.planner().join_cluster(JoinClusterRequest(name, name, tier="own"))
@@ -57,7 +57,7 @@ async def platform_on(kubeconfigs: dict[str, Path]) -> AsyncIterator[OnRealMembe
         yield platform
     finally:
         for name in list(platform.running):
-            await platform.stop(name)
+            await platform.stop_instance(name)
         for api in platform.apis.values():
             await api.close()
 
@@ -177,7 +177,7 @@ async def _gone(platform: OnRealMembers, namespace: str) -> bool:
 async def test_a_running_deployment_is_adopted_scaled_and_disowned(kube_members: dict[str, Path]) -> None:
     name = next(iter(kube_members))
     async with platform_on({name: kube_members[name]}) as platform:
-        planner, api, namespace = platform.planner(), platform.api(name), f"{NAMESPACE_PREFIX}-{uuid4().hex[:8]}"
+        planner, api, namespace = platform.planner(), platform.member_api(name), f"{NAMESPACE_PREFIX}-{uuid4().hex[:8]}"
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         await api.create(DEPLOYMENTS, rich_manifest(namespace))
         await until(lambda: _running(api, namespace, 3), "three run")
@@ -233,7 +233,7 @@ async def test_what_a_former_fleet_left_in_two_clusters_is_recovered(kube_member
         service = {"metadata": metadata, "spec": ports}
         config = {"metadata": metadata, "data": {"a": "1"}}
         for name in kube_members:
-            api = platform.api(name)
+            api = platform.member_api(name)
             await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
             await api.create(SERVICES, {"apiVersion": "v1", "kind": "Service", **service})
             await api.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **config})
@@ -242,9 +242,9 @@ async def test_what_a_former_fleet_left_in_two_clusters_is_recovered(kube_member
             marked["metadata"]["annotations"]["spillway.io/placement"] = "900.7"
             await api.create(DEPLOYMENTS, marked)
         for name in kube_members:
-            await until(lambda name=name: _running(platform.api(name), namespace, 3), "three run")  # type: ignore[misc]
-        before = {name: await _uids(platform.api(name), namespace) for name in kube_members}
-        services = {name: await platform.api(name).get(SERVICES, namespace, "web") for name in kube_members}
+            await until(lambda name=name: _running(platform.member_api(name), namespace, 3), "three run")  # type: ignore[misc]
+        before = {name: await _uids(platform.member_api(name), namespace) for name in kube_members}
+        services = {name: await platform.member_api(name).get(SERVICES, namespace, "web") for name in kube_members}
 
         planner = platform.planner()
         shown = await planner.recover_fleet(RecoverFleetRequest(former))
@@ -254,12 +254,12 @@ async def test_what_a_former_fleet_left_in_two_clusters_is_recovered(kube_member
         assert (await planner.recover_fleet(RecoverFleetRequest(former, confirmed=True))).workloads == ()
         await planner.scale(ScaleRequest(namespace, "web", 8))
         for name in kube_members:
-            await until(lambda name=name: _running(platform.api(name), namespace, 4), "four run")  # type: ignore[misc]
+            await until(lambda name=name: _running(platform.member_api(name), namespace, 4), "four run")  # type: ignore[misc]
         for name in kube_members:
-            after = await _uids(platform.api(name), namespace)
+            after = await _uids(platform.member_api(name), namespace)
             assert after["pods"] > before[name]["pods"]
             assert after["replicasets"] == before[name]["replicasets"]
-            found, known = await platform.api(name).get(SERVICES, namespace, "web"), services[name]
+            found, known = await platform.member_api(name).get(SERVICES, namespace, "web"), services[name]
             assert found is not None
             assert known is not None
             assert found["metadata"]["labels"]["spillway.io/fleet"] == FLEET_ID

@@ -3,7 +3,7 @@
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
-from planner.core.placement.replaying import replay
+from planner.core.placement.replaying import replay_division
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -14,7 +14,7 @@ from spillway.api import (
     ScaleRequest,
 )
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, join, until
 
@@ -40,7 +40,7 @@ async def full(platform: InProcess) -> None:
 
 async def test_what_waits_is_explained_and_a_planned_change_lets_it_in() -> None:
     """By name, while its pods run: they are told apart from others, and thought away."""
-    async with in_process() as platform:
+    async with in_process_platform() as platform:
         await full(platform)
         planner = platform.planner()
         before = await planner.list(ListRequest())
@@ -58,7 +58,7 @@ async def test_what_waits_is_explained_and_a_planned_change_lets_it_in() -> None
 
 
 async def test_a_past_decision_is_explained_by_its_generation() -> None:
-    async with in_process() as platform:
+    async with in_process_platform() as platform:
         await full(platform)
         planner = platform.planner()
         history: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ async def test_a_past_decision_is_explained_by_its_generation() -> None:
 
 async def test_the_history_of_what_was_deleted_can_still_be_asked_and_divided_again() -> None:
     """After it is gone, and once its tombstones are written, and where the store is away it is just not there."""
-    async with in_process() as platform:
+    async with in_process_platform() as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(ApplyRequest((deployment("web", NAMESPACE, 20),)))
@@ -92,7 +92,7 @@ async def test_the_history_of_what_was_deleted_can_still_be_asked_and_divided_ag
         await until(is_gone, "every cluster says that it is gone")
         history = (await planner.get(GetRequest(NAMESPACE, "web", 10))).history
         assert [record.cause for record in history] == ["Delete", "Apply"]
-        assert replay(history[1]).same
+        assert replay_division(history[1]).is_same
         for available, text in ((True, "the last decision on it was Delete"), (False, "not declared")):
             platform.store.available = available
             with pytest.raises(RequestError, match=text) as refused:

@@ -16,7 +16,7 @@ from spillway import metrics
 from spillway.api import ApplyRequest, GetRequest, ScaleRequest
 from spillway.events import BrakeSet
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, join, until
 
@@ -45,19 +45,19 @@ def what_no_record_holds(workload: Workload) -> AftermathStep:
 async def test_an_error_that_one_workload_meets_ends_no_turn(
     monkeypatch: pytest.MonkeyPatch, fault: Callable[[Workload], AftermathStep]
 ) -> None:
-    try_again = aftermath.try_again
+    try_again = aftermath.retry_waiting_workload
 
     def with_a_fault(state: PlannerState, workload: Workload, moment: Moment, *more: object) -> AftermathStep:
         return fault(workload) if workload.key[1] == "broken" else try_again(state, workload, moment, *more)  # type: ignore[arg-type]
 
-    async with in_process() as platform:
+    async with in_process_platform() as platform:
         await join(platform)
         room = await placed(platform, "room", 10_000)
         assert [await placed(platform, name, 1) for name in ("broken", "other")] == [0, 0]
         planner, turns, failed = platform.planner(), metrics.TURNS_TAKEN.labels("planner"), metrics.DECISIONS_FAILED
         before = turns._value.get(), failed._value.get()
         with monkeypatch.context() as patched:
-            patched.setattr(aftermath, "try_again", with_a_fault)
+            patched.setattr(aftermath, "retry_waiting_workload", with_a_fault)
             await planner.scale(ScaleRequest(NAMESPACE, "room", room - 2))
             await until(lambda: kept(platform, "other"), "the other one has a place")
         assert await kept(platform, "broken") == 0
@@ -71,7 +71,7 @@ async def test_an_error_in_a_step_about_the_fleet_stops_this_step_alone(monkeypa
     def broken(*_: object) -> NoReturn:
         raise ZeroDivisionError
 
-    async with in_process() as platform:
+    async with in_process_platform() as platform:
         await join(platform)
         room = await placed(platform, "room", 10_000)
         assert await placed(platform, "other", 1) == 0

@@ -14,7 +14,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from planner.api import exports
-from planner.core.explaining.simulating import Simulation, kept
+from planner.core.explaining.simulating import Simulation, kept_replicas_by_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.settings import PlannerSettings
 from sim.settings import NodeSpec
@@ -22,7 +22,7 @@ from spillway.api import ApplyRequest, ExportRequest, LeaveClusterRequest, Reque
 from spillway.events import PHASE_DRAINING
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 from spillway_simulation.loop import VirtualLoop
 
 from .platform_steps import NAMESPACE, join, until
@@ -56,13 +56,13 @@ class Change:
             case "drain":
                 joined = simulation.state.clusters[self.cluster].joined
                 assert joined is not None
-                simulation.state.apply(replace(joined, phase=PHASE_DRAINING), exports.NOW)
+                simulation.state.apply_event(replace(joined, phase=PHASE_DRAINING), exports.NOW)
             case "lose":
-                simulation.lose(self.cluster)
+                simulation.lose_cluster(self.cluster)
             case "add":
                 simulation.add_nodes(self.cluster, "n-0", self.number)
             case _:
-                simulation.apply("late", asked("late", self.number))
+                simulation.answer_request("late", asked("late", self.number))
 
     async def make(self, platform: InProcess) -> None:
         planner = platform.planner()
@@ -70,7 +70,7 @@ class Change:
             case "drain":
                 await planner.set_cluster_phase(SetClusterPhaseRequest(self.cluster, PHASE_DRAINING))
             case "lose":
-                await platform.silence(self.cluster)
+                await platform.silence_member(self.cluster)
                 await until(lambda: self.is_given_up(platform), f"{self.cluster} answered for long enough", 120)
             case "add":
                 platform.members[self.cluster].add_nodes((NodeSpec("more-", self.number, NODE_MILLIS, 16 * GIB),))
@@ -91,7 +91,9 @@ def asked(name: str, replicas: int) -> ApplyRequest:
 
 
 def placed(state: PlannerState) -> Placed:
-    return {key[1]: (kept(workload), workload.unplaced) for key, workload in state.workloads.items()}
+    return {
+        key[1]: (kept_replicas_by_cluster(workload), workload.unplaced) for key, workload in state.workloads.items()
+    }
 
 
 def members(nodes: Mapping[str, int]) -> tuple[MemberPlan, ...]:
@@ -122,7 +124,7 @@ async def foretold_and_come_to(
     nodes: Mapping[str, int], replicas: Mapping[str, int], change: Change
 ) -> tuple[Placed, Placed, Placed]:
     """What is placed before the change, what a simulation says of it, and what the platform comes to."""
-    async with in_process(members(nodes), planner_settings=UNBOUND_MOVES) as platform:
+    async with in_process_platform(members(nodes), planner_settings=UNBOUND_MOVES) as platform:
         await join(platform)
         planner = platform.planner()
         for name, count in replicas.items():
@@ -133,7 +135,7 @@ async def foretold_and_come_to(
         simulation = Simulation(exports.read_state(replies), exports.NOW, replies[0].at_ms)
         before = placed(simulation.state)
         change.suppose(simulation)
-        assert simulation.settle()
+        assert simulation.run_until_quiet()
         await change.make(platform)
         await rest(platform)
         return before, placed(simulation.state), placed(planner.state)

@@ -9,7 +9,7 @@ import pytest
 from spillway.api import ApplyRequest, DeleteRequest
 from spillway.api_scaling import DeclarePolicyRequest, ExplainPolicyRequest
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import SERVICES, InProcess, in_process
+from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 from spillway_local.member_nodes import MemberNodes
 
 from .platform_steps import NAMESPACE, bound, join, until
@@ -39,7 +39,7 @@ async def runs(platform: InProcess, replicas: int) -> None:
 
 
 async def test_offline_work_grows_into_idle_room_and_gives_way_to_its_owner() -> None:
-    async with in_process(FLEET, services=(*SERVICES, "hpa-1")) as platform:
+    async with in_process_platform(FLEET, services=(*SERVICES, "hpa-1")) as platform:
         await join(platform)
         planner, hpa = platform.planner(), platform.hpa()
         await planner.apply(ApplyRequest((deployment("offline", NAMESPACE, 0),)))

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from planner.core.knowledge.allowance import CAUSE_HOME
 from planner.settings import PlannerSettings
 from spillway.api import GetRequest, ScaleRequest
-from spillway_local.in_process import in_process
+from spillway_local.in_process import in_process_platform
 
 from .platform_steps import NAMESPACE, join, until
 from .test_moves import THREE, parts, ready_pods, request, watched
@@ -28,7 +28,7 @@ def moved() -> float:
 async def test_peak_overflow_quiet_home() -> None:
     """Six overflow while another workload has the room; it goes, and they are home a minute later, none missing
     meanwhile. Each moved once, and nothing is decided any more."""
-    async with in_process(FLEET, planner_settings=PlannerSettings(home_after_seconds=AFTER)) as platform:
+    async with in_process_platform(FLEET, planner_settings=PlannerSettings(home_after_seconds=AFTER)) as platform:
         before = moved()
         await join(platform)
         planner = platform.planner()

@@ -8,7 +8,7 @@ import pytest
 
 from spillway.api import ApplyRequest, CapacityRequest, RequestError
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import in_process
+from spillway_local.in_process import in_process_platform
 
 from .platform_steps import NAMESPACE, join
 
@@ -66,7 +66,7 @@ CASES = {
 async def test_it_is_refused_by_the_name_of_its_field_and_all_planners_live(case: str) -> None:
     manifests, field = CASES[case]
     texts = tuple(map(json.dumps, manifests))
-    async with in_process(services=("snapshot-1", "planner-1", "planner-2")) as platform:
+    async with in_process_platform(services=("snapshot-1", "planner-1", "planner-2")) as platform:
         await join(platform)
         for ask in (
             lambda: platform.planner().apply(ApplyRequest(texts)),

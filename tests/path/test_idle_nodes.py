@@ -14,7 +14,7 @@ from spillway.kubernetes.objects import DEPLOYMENTS, NAMESPACES, PODS
 from spillway.lending_marks import LENDING, POOL_TAINT
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, join, until
 
@@ -45,11 +45,11 @@ async def run(platform: InProcess, cluster: str, name: str, **spec: Any) -> None
     """One pod, of 2 cores unless it says otherwise."""
     made = pod(name, **{"cpu": "2", **spec})
     made["metadata"]["namespace"] = NAMESPACE
-    await platform.api(cluster).create(PODS, made)
+    await platform.member_api(cluster).create(PODS, made)
 
 
 def phase(platform: InProcess, cluster: str, name: str) -> str:
-    found = platform.members[cluster].get("pods", name, NAMESPACE)
+    found = platform.members[cluster].get_object("pods", name, NAMESPACE)
     return str(found["status"].get("phase", "")) if found is not None else ""
 
 
@@ -66,7 +66,7 @@ async def begin(platform: InProcess) -> None:
     await join(platform)
     for name in (OWNER, POOL):
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await platform.api(name).create(NAMESPACES, namespace)
+        await platform.member_api(name).create(NAMESPACES, namespace)
 
 
 def on_loan(platform: InProcess) -> list[str]:
@@ -94,16 +94,16 @@ def virtual_nodes(platform: InProcess) -> list[str]:
 
 
 async def test_idle_nodes_are_lent_and_come_back_when_their_owner_scales_up() -> None:
-    async with in_process(FLEET, SERVICES, bridge_settings=vk_bridge.settings.VkBridgeSettings()) as platform:
+    async with in_process_platform(FLEET, SERVICES, bridge_settings=vk_bridge.settings.VkBridgeSettings()) as platform:
         await begin(platform)
         await declare(platform)
         await until(lambda: len(virtual_nodes(platform)) == 3, "all but the reserve are lent", 120)
-        await platform.api(POOL).create(DEPLOYMENTS, of_2_cores("encode", 8, tolerations=TOLERATIONS))
+        await platform.member_api(POOL).create(DEPLOYMENTS, of_2_cores("encode", 8, tolerations=TOLERATIONS))
         await until(lambda: len(running(platform, POOL, "encode")) == 8, "offline pods run in the pool")
         assert set(virtual_nodes(platform)) <= set(running(platform, POOL, "encode"))
         assert len(running(platform, OWNER, "encode")) == 6
 
-        await platform.api(OWNER).create(DEPLOYMENTS, of_2_cores("web", 4))
+        await platform.member_api(OWNER).create(DEPLOYMENTS, of_2_cores("web", 4))
         began = asyncio.get_running_loop().time()
         await until(lambda: len(running(platform, OWNER, "web")) == 4, "the owner's pods run")
         assert asyncio.get_running_loop().time() - began <= GRACE_SECONDS + 15
@@ -116,17 +116,17 @@ async def test_idle_nodes_are_lent_and_come_back_when_their_owner_scales_up() ->
 async def test_no_node_goes_back_to_a_pod_for_which_its_daemons_leave_no_room() -> None:
     """Though on it a pool's pod has ended, and another one waits for its Secret: neither holds anything there."""
     settings = vk_bridge.settings.VkBridgeSettings(carried_prefixes=("sim/",))
-    async with in_process(ONE_NODE, SERVICES, bridge_settings=settings) as platform:
+    async with in_process_platform(ONE_NODE, SERVICES, bridge_settings=settings) as platform:
         await begin(platform)
         (node,) = (one["metadata"]["name"] for one in platform.members[OWNER].objects("nodes"))
         daemon = pod("agent", cpu="1", nodeName=node)
         daemon["metadata"] |= {"namespace": NAMESPACE, "ownerReferences": [DAEMON_SET]}
-        await platform.api(OWNER).create(PODS, daemon)
+        await platform.member_api(OWNER).create(PODS, daemon)
         await declare(platform, reserve_nodes=0)
         await until(lambda: len(virtual_nodes(platform)) == 1, "the node is lent", 120)
         over = pod("over", cpu="2", tolerations=TOLERATIONS, restartPolicy="Never")
         over["metadata"] |= {"namespace": NAMESPACE, "annotations": {"sim/run-seconds": "5"}}
-        await platform.api(POOL).create(PODS, over)
+        await platform.member_api(POOL).create(PODS, over)
         await until(lambda: phase(platform, POOL, "over") == "Succeeded", "a pool's pod has ended there")
         volumes = [{"name": "key", "secret": {"secretName": "key"}}]
         await run(platform, POOL, "waits", tolerations=TOLERATIONS, volumes=volumes)
@@ -140,13 +140,15 @@ async def test_no_node_goes_back_to_a_pod_for_which_its_daemons_leave_no_room() 
 
 async def test_a_node_goes_back_to_a_pod_that_needs_all_of_it_though_its_owner_makes_pods_larger() -> None:
     """The pool's pod asks for 2 cores, and holds 3."""
-    async with in_process(ONE_NODE, SERVICES, bridge_settings=vk_bridge.settings.VkBridgeSettings()) as platform:
+    async with in_process_platform(
+        ONE_NODE, SERVICES, bridge_settings=vk_bridge.settings.VkBridgeSettings()
+    ) as platform:
         await begin(platform)
         await declare(platform, reserve_nodes=0)
         await until(lambda: len(virtual_nodes(platform)) == 1, "the node is lent", 120)
-        platform.members[OWNER].inject(SidecarSpec(cpu_millis=1000, memory_bytes=0))
+        platform.members[OWNER].inject_sidecar(SidecarSpec(cpu_millis=1000, memory_bytes=0))
         await run(platform, POOL, "work", tolerations=TOLERATIONS)
         await until(lambda: phase(platform, POOL, "work") == "Running", "a pool's pod runs there")
-        platform.members[OWNER].inject(None)
+        platform.members[OWNER].inject_sidecar(None)
         await run(platform, OWNER, "large", cpu="4")
         await until(lambda: phase(platform, OWNER, "large") == "Running", "it has the node")

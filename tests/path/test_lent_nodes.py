@@ -20,7 +20,7 @@ from spillway.local_bus import LocalBus
 from spillway.model import Generation
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import FLEET_ID, InProcess, in_process
+from spillway_local.in_process import FLEET_ID, InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -80,11 +80,11 @@ async def recalled(platform: InProcess) -> list[tuple[str, tuple[str, ...]]]:
 
 async def test_who_finds_no_free_node_gets_one_back_and_who_finds_one_does_not() -> None:
     services = ("snapshot-1", "planner-1", "descheduler-1", "descheduler-2")
-    async with in_process(FLEET, services) as platform:
+    async with in_process_platform(FLEET, services) as platform:
         await join(platform)
         await lend(platform)
         await until(lambda: platform.descheduler().is_active, "a descheduler is active")
-        api = platform.api(OWNER)
+        api = platform.member_api(OWNER)
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         await api.create(DEPLOYMENTS, pods_of_2_cores(6))
         await until(lambda: _one_recalled(platform), "one of the two nodes is recalled")
@@ -100,7 +100,7 @@ async def test_who_finds_no_free_node_gets_one_back_and_who_finds_one_does_not()
 async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in_the_cloud() -> None:
     """Planner → CapacityNeeded → descheduler → recalls; the nodes are back → planner → pods."""
     services = ("snapshot-1", "planner-1", "propagator-1", "descheduler-1")
-    async with in_process((*FLEET, CLOUD), services) as platform:
+    async with in_process_platform((*FLEET, CLOUD), services) as platform:
         await join(platform)
         await lend(platform)
         await until(lambda: platform.descheduler().is_active, "a descheduler is active")
@@ -117,7 +117,7 @@ async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in
 async def test_what_overflowed_to_the_cloud_asks_lent_nodes_home_and_follows_them() -> None:
     """Nodes that are lent the moment that they are idle: at home there is never room for as long as homing waits."""
     services = ("snapshot-1", "planner-1", "propagator-1", "descheduler-1")
-    async with in_process((*FLEET, CLOUD), services) as platform:
+    async with in_process_platform((*FLEET, CLOUD), services) as platform:
         await join(platform)
         for node in LENT_NODES:
             platform.members[OWNER].taint(node, Taint("repair", "", "NoSchedule"))
@@ -137,8 +137,8 @@ async def test_what_overflowed_to_the_cloud_asks_lent_nodes_home_and_follows_the
 
 async def _nodes_free(platform: InProcess, nodes: int) -> bool:
     """That many of the owner's nodes bear no taint, as the planner knows them."""
-    rows = platform.planner().state.view(OWNER).nodes
-    return sum(not rows.taint_sets[found] for found in rows.taint_set[rows.live].tolist()) == nodes
+    rows = platform.planner().state.cluster_view(OWNER).nodes
+    return sum(not rows.taint_sets[found] for found in rows.taint_set[rows.live_mask].tolist()) == nodes
 
 
 async def _declared(platform: InProcess) -> None:
@@ -152,12 +152,12 @@ async def _declared(platform: InProcess) -> None:
 @pytest.mark.parametrize("leaving", [OWNER, "own-2"])
 async def test_a_cluster_that_is_to_leave_has_left_once_what_was_lent_is_back(leaving: str) -> None:
     services = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")
-    async with in_process(FLEET, services) as platform:
+    async with in_process_platform(FLEET, services) as platform:
         await _declared(platform)
         await until(lambda: _shown(platform, (4, 4)), "all nodes of the owner are virtual ones in the pool")
         await platform.planner().leave_cluster(LeaveClusterRequest(leaving))
         await until(lambda: _has_left(platform, leaving), "it has left")
-        assert not await platform.api("own-2").list(NODES, label_selector=LENT_CLUSTER)
+        assert not await platform.member_api("own-2").list(NODES, label_selector=LENT_CLUSTER)
         assert leaving != OWNER or await _shown(platform, (0, 0)), "an owner leaves with untainted nodes"
         await until(lambda: _shown(platform, (0, 0)), "what is left of a loan ends without its pool")
 
@@ -165,7 +165,7 @@ async def test_a_cluster_that_is_to_leave_has_left_once_what_was_lent_is_back(le
 async def test_lending_that_is_withdrawn_while_nodes_are_checked_leaves_none_of_them_marked() -> None:
     """No loan is in the log yet: what was declared stays until the owner's nodes are seen without our mark."""
     services = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")
-    async with in_process(FLEET, services) as platform:
+    async with in_process_platform(FLEET, services) as platform:
         await _declared(platform)
         await until(lambda: _shown(platform, (4, 0)), "all nodes of the owner are checked, and none is lent yet")
         await platform.descheduler().withdraw_lending(WithdrawLendingRequest(OWNER, "not after all"))
@@ -179,8 +179,8 @@ async def _declares_nothing(platform: InProcess) -> bool:
 
 async def _shown(platform: InProcess, marked_and_virtual: tuple[int, int]) -> bool:
     """The owner's nodes with our taint, and open virtual nodes in the pool."""
-    marked = [node for node in await platform.api(OWNER).list(NODES) if node["spec"].get("taints")]
-    virtual = await platform.api("own-2").list(NODES, label_selector=LENT_CLUSTER)
+    marked = [node for node in await platform.member_api(OWNER).list(NODES) if node["spec"].get("taints")]
+    virtual = await platform.member_api("own-2").list(NODES, label_selector=LENT_CLUSTER)
     opened = [node for node in virtual if not node["spec"].get("unschedulable")]
     return (len(marked), len(opened)) == marked_and_virtual and len(opened) == len(virtual)
 

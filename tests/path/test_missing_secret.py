@@ -11,7 +11,7 @@ from spillway.api import ApplyRequest, CapacityRequest, GetRequest
 from spillway.kubernetes.objects import NAMESPACES, SECRETS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -50,7 +50,7 @@ async def room(platform: InProcess) -> dict[str, int]:
 
 async def make_secret(platform: InProcess, cluster: str, namespace: str) -> None:
     metadata = {"name": "nosuch", "namespace": namespace}
-    await platform.api(cluster).create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    await platform.member_api(cluster).create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
 
 
 @pytest.mark.parametrize("manifest", [with_secret, pytest.param(published, marks=IN_REACH)])
@@ -58,11 +58,11 @@ async def test_a_missing_secret_takes_a_neighbours_room_for_a_minute_and_no_long
     manifest: Callable[[], str],
 ) -> None:
     """What it prints (`-s`) is the table of docs/quality.md."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         for cluster in platform.members:
             made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            await platform.api(cluster).create(NAMESPACES, made)
+            await platform.member_api(cluster).create(NAMESPACES, made)
         before = await room(platform)
         assert sum(before.values()) == 240
         applied = await platform.planner().apply(ApplyRequest((manifest(),)))

@@ -24,7 +24,7 @@ from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import PHASE_DRAINING
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -97,7 +97,7 @@ async def watched(platform: InProcess) -> AsyncIterator[Watched]:
 async def web_of_six_in_own_1() -> AsyncIterator[InProcess]:
     """Six replicas run in own-1; the other clusters are empty."""
     settings = PlannerSettings(capacity_age_max_seconds=8)
-    async with in_process(THREE, planner_settings=settings) as platform:
+    async with in_process_platform(THREE, planner_settings=settings) as platform:
         await join(platform)
         only = [{"cluster": name, "max": 0} for name in ("own-2", "cloud-1")]
         await platform.planner().apply(request(6, limits=only))
@@ -110,13 +110,13 @@ async def test_a_silent_cluster_is_replaced_and_on_its_return_nothing_dips() -> 
     """After 30 s its replicas run elsewhere; awake, with its pods alive, the surplus goes only after."""
     async with web_of_six_in_own_1() as platform, watched(platform) as pods:
         version = platform.planner().state.workloads[KEY].parts["own-1"].version
-        await platform.silence("own-1")
+        await platform.silence_member("own-1")
         await asyncio.sleep(25)
         assert parts(platform) == {"own-1": (6, 0, 0)}
         await until(lambda: ready_pods(platform)["own-2"] == 6, "six replicas run elsewhere", 60)
         assert parts(platform) == {"own-1": (0, 6, 0), "own-2": (6, 0, 0)}
         assert platform.planner().state.workloads[KEY].parts["own-1"].version == version
-        await platform.wake("own-1")
+        await platform.wake_member("own-1")
         await until(lambda: sum(ready_pods(platform).values()) == 6, "the surplus is gone", 120)
         assert pods.fewest == 6
         assert all(not lost and not leaving for _, lost, leaving in parts(platform).values())
@@ -132,17 +132,17 @@ async def test_a_silent_cluster_is_replaced_and_on_its_return_nothing_dips() -> 
 async def test_a_cluster_that_comes_back_empty_and_full_of_others_gets_nothing() -> None:
     """Its object and pods died with it, and its nodes are cordoned: what runs elsewhere stays there."""
     async with web_of_six_in_own_1() as platform:
-        await platform.silence("own-1")
+        await platform.silence_member("own-1")
         await until(lambda: ready_pods(platform)["own-2"] == 6, "six replicas run elsewhere", 90)
         member = platform.members["own-1"]
-        member.tick()
+        member.advance_clock()
         for found in list(member.objects("deployments", NAMESPACE)):
-            member.machine.garbage.delete("deployments", found, "Background")
+            member.machine.garbage.delete_object("deployments", found, "Background")
         for node in list(member.objects("nodes")):
             member.cordon(node["metadata"]["name"])
         await until(lambda: ready_pods(platform)["own-1"] == 0, "its pods are gone")
         async with watched(platform) as pods:
-            await platform.wake("own-1")
+            await platform.wake_member("own-1")
             await until(lambda: parts(platform) == {"own-2": (6, 0, 0)}, "own-1 holds nothing", 180)
             await asyncio.sleep(60)
             assert pods.fewest == 6
@@ -178,7 +178,7 @@ async def test_a_drained_cluster_empties_without_a_dip_leaves_and_may_join_again
 async def test_a_leave_names_the_workload_that_holds_the_cluster_and_the_finalizer_that_keeps_it() -> None:
     """Somebody in the cluster put a finalizer on the object. Without it the object goes, and the cluster leaves."""
     async with web_of_six_in_own_1() as platform:
-        planner, api = platform.planner(), platform.api("own-1")
+        planner, api = platform.planner(), platform.member_api("own-1")
         kept_by = {"metadata": {"finalizers": ["example.com/keep"]}}
         await api.patch(DEPLOYMENTS, NAMESPACE, "web", kept_by, resource_version="")
         await planner.delete(DeleteRequest(*KEY))
@@ -206,7 +206,7 @@ def left_in_log(platform: InProcess, cluster: str) -> set[str]:
     last: dict[bytes, bool] = {}
     for topic in (CAPACITY, PENDING):
         for partition in range(platform.broker.partition_count(topic)):
-            records, _ = platform.broker.since(topic.name, partition, 0, 100_000)
+            records, _ = platform.broker.read_records(topic.name, partition, 0, 100_000)
             last |= {record.key or b"": record.value is not None for record in records}
     return {key.decode() for key, there in last.items() if there and key.decode().startswith(f"{cluster}/")}
 
@@ -218,7 +218,7 @@ async def test_what_has_no_room_elsewhere_waits_is_named_and_moves_when_room_com
         only = [{"cluster": "own-1", "max": 0}]
         await planner.apply(request(2 * SLOTS - 2, "others", limits=only, onClusterLoss={"after": "never"}))
         await until(lambda: sum(ready_pods(platform, "others").values()) == 2 * SLOTS - 2, "all others run")
-        await platform.silence("own-1")
+        await platform.silence_member("own-1")
         await until(lambda: parts(platform).get("own-1") == (4, 2, 0), "two have moved", 90)
         await asyncio.sleep(5)
         reply = (await planner.get(GetRequest(*KEY))).placement

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.knowledge.placement_waits import full_text
+from planner.core.knowledge.placement_waits import full_waits_text
 from planner.settings import PlannerSettings
 from spillway.api import (
     AdoptRequest,
@@ -23,7 +23,7 @@ from spillway.clusters.api import DEPLOYMENTS
 from spillway.kubernetes.objects import RESOURCE_QUOTAS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, join, pods, until
 from .test_brownfield import manifest as running_manifest
@@ -50,7 +50,7 @@ async def running(*cores: int, request: ApplyRequest | None = None) -> AsyncIter
         MemberPlan(f"own-{number}", "own", (member_nodes.MemberNodes(count, "n", 1_000, 16 * GIB),), room=2 * count)
         for number, count in enumerate(cores, 1)
     )
-    async with in_process(fleet, planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
+    async with in_process_platform(fleet, planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
         await join(platform)
         if request is not None:
             replicas = (await platform.planner().apply(request)).replicas
@@ -67,19 +67,19 @@ async def refuse_more_pods(platform: InProcess, cluster: str) -> None:
         "metadata": {"name": "few", "namespace": NAMESPACE},
         "spec": {"hard": hard},
     }
-    await platform.api(cluster).create(RESOURCE_QUOTAS, quota)
+    await platform.member_api(cluster).create(RESOURCE_QUOTAS, quota)
 
 
 async def test_a_drain_into_a_quota_stops_nothing_that_runs() -> None:
     """own-3 drains; own-2 has room by its nodes, its quota, not heard of yet, refuses the pods, own-1 is full."""
     async with running(2, 12, 2, request=asked(8, limits=[{"cluster": "own-2", "max": 1}])) as platform:
         await platform.planner().apply(asked(8))
-        await platform.stop("snapshot-1")
+        await platform.stop_instance("snapshot-1")
         await refuse_more_pods(platform, "own-2")
         async with watched(platform) as seen:
             await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-3", "Draining"))
             await until(lambda: parts(platform)["own-3"][2] == 3, "three leave own-3")
-            platform.start("snapshot-1")
+            platform.start_instance("snapshot-1")
             await until(lambda: parts(platform)["own-3"][0] == 3, "they are kept again once own-2 refused the others")
             await asyncio.sleep(200)
         assert seen.fewest == 8
@@ -102,7 +102,7 @@ async def test_a_target_that_is_given_up_stops_nothing_that_leaves() -> None:
         await platform.planner().apply(asked(7, start="30"))
         await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-3", "Draining"))
         await until(lambda: parts(platform)["own-3"][2] == 3, "three leave own-3")
-        await platform.silence("own-2")
+        await platform.silence_member("own-2")
         await asyncio.sleep(15)
         async with watched(platform) as seen:
             await platform.planner().leave_cluster(LeaveClusterRequest("own-2", lost=True))
@@ -123,7 +123,7 @@ async def test_what_was_adopted_with_no_replicas_is_there_whatever_happens_elsew
         else:
             await platform.planner().scale(ScaleRequest(*KEY, 2))
         await asyncio.sleep(60)
-        assert await platform.api("own-2").get(DEPLOYMENTS, *KEY) is not None
+        assert await platform.member_api("own-2").get(DEPLOYMENTS, *KEY) is not None
 
 
 async def test_a_workload_that_moves_is_not_disowned() -> None:
@@ -139,7 +139,7 @@ async def test_a_workload_that_moves_is_not_disowned() -> None:
 async def test_a_silent_cluster_that_is_never_replaced_keeps_no_rollout_waiting() -> None:
     policy = {"onClusterLoss": {"after": "never"}}
     async with running(12, 16, 20, request=asked(12, **policy)) as platform:
-        await platform.silence("own-1")
+        await platform.silence_member("own-1")
         await asyncio.sleep(60)
         await platform.planner().apply(asked(12, "web:2", **policy))
         await until(lambda: _all_are(platform, "web:2", ("own-2", "own-3")), "the others have the new template", 120)
@@ -149,7 +149,7 @@ async def test_a_silent_cluster_that_is_never_replaced_keeps_no_rollout_waiting(
 
 def _waits_for(platform: InProcess) -> str:
     placement = platform.planner().state.workloads[KEY].placement
-    return full_text(placement) if placement is not None else ""
+    return full_waits_text(placement) if placement is not None else ""
 
 
 async def _all_are(platform: InProcess, image: str, clusters: tuple[str, ...]) -> bool:

@@ -13,7 +13,7 @@ from spillway.clusters.api import DEPLOYMENTS
 from spillway.kubernetes.objects import NAMESPACES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -27,7 +27,7 @@ BLOCKED = "Deployment web exists and is not this fleet's"
 
 async def test_a_name_that_is_taken_is_tried_again_seldom_until_it_is_free() -> None:
     """Its home is own-1, where it is tried again after a pause, and after twice that; then the object goes."""
-    async with in_process(TWO, planner_settings=PAUSES) as platform:
+    async with in_process_platform(TWO, planner_settings=PAUSES) as platform:
         await join(platform)
         theirs = await take_the_name(platform, "own-1")
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
@@ -36,13 +36,13 @@ async def test_a_name_that_is_taken_is_tried_again_seldom_until_it_is_free() -> 
         assert len(pauses) == 2
         assert pauses[0] > 60
         assert pauses[1] > 120
-        assert (await platform.api("own-1").get(DEPLOYMENTS, NAMESPACE, "web"))["spec"] == theirs["spec"]
+        assert (await platform.member_api("own-1").get(DEPLOYMENTS, NAMESPACE, "web"))["spec"] == theirs["spec"]
         reply = await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 3))
         assert [(part.cluster, part.replicas) for part in reply.parts] == [("cloud-1", 3)]
         why = {entry.cluster: entry.limited_by for entry in reply.inputs}["own-1"]
         assert why.startswith("held for ")
         assert why.endswith(BLOCKED)
-        await platform.api("own-1").delete(DEPLOYMENTS, NAMESPACE, "web", uid=theirs["metadata"]["uid"])
+        await platform.member_api("own-1").delete(DEPLOYMENTS, NAMESPACE, "web", uid=theirs["metadata"]["uid"])
 
         async def is_home() -> bool:
             return await bound(platform, "web") == {"own-1": 3, "cloud-1": 0}
@@ -51,7 +51,7 @@ async def test_a_name_that_is_taken_is_tried_again_seldom_until_it_is_free() -> 
 
 
 async def take_the_name(platform: InProcess, cluster: str) -> dict[str, Any]:
-    api = platform.api(cluster)
+    api = platform.member_api(cluster)
     await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     return await api.create(DEPLOYMENTS, json.loads(deployment("web", NAMESPACE, 1)))
 

@@ -15,7 +15,7 @@ from spillway.lending_marks import LENDING, POOL_TAINT, SUPPLY_CLASS
 from spillway.model import SUPPLY_IDLE
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, all_ready, pods, until
 
@@ -61,13 +61,13 @@ def lent(platform: InProcess) -> int:
 
 def counted(platform: InProcess) -> int:
     """Virtual nodes on which the planner would place."""
-    nodes = platform.planner().state.view(POOL).nodes
-    open_ones = nodes.live & ~nodes.unlent & (nodes.unschedulable == 0)
+    nodes = platform.planner().state.cluster_view(POOL).nodes
+    open_ones = nodes.live_mask & ~nodes.unlent & (nodes.unschedulable == 0)
     return sum(nodes.names[row].startswith(f"{OWNER}.") for row in open_ones.nonzero()[0].tolist())
 
 
 async def test_near_line_work_moves_on_in_minutes_and_offline_work_waits_for_idle_nodes() -> None:
-    async with in_process(FLEET, SERVICES) as platform:
+    async with in_process_platform(FLEET, SERVICES) as platform:
         await until(lambda: platform.planner().is_active, "a planner is active")
         for name, supply_class in CLASSES.items():
             tier = "cloud" if name == CLOUD else "own"
@@ -89,7 +89,7 @@ async def test_near_line_work_moves_on_in_minutes_and_offline_work_waits_for_idl
 
         await until(on_lent_nodes, "all of it runs on idle nodes, though the cloud has room")
 
-        api = platform.api(OWNER)
+        api = platform.member_api(OWNER)
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         made = await api.create(DEPLOYMENTS, of_2_cores("web", 6))
         began = asyncio.get_running_loop().time()

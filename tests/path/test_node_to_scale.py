@@ -16,7 +16,7 @@ from spillway.api import ApplyRequest
 from spillway.kubernetes.objects import NODES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import SERVICES, InProcess, in_process
+from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 from .test_autoscaling import CPU, autoscaler, declared, runs, started
@@ -52,7 +52,7 @@ def first_out_of_order(wanted: Sequence[object], called: Iterable[object]) -> ob
 
 
 async def cordon(platform: InProcess, is_cordoned: bool) -> None:
-    api = platform.api("own-1")
+    api = platform.member_api("own-1")
     for name in ("n-0", "n-1"):
         version = (await api.get(NODES, "", name))["metadata"]["resourceVersion"]
         await api.patch(NODES, "", name, {"spec": {"unschedulable": is_cordoned}}, resource_version=version)
@@ -60,7 +60,7 @@ async def cordon(platform: InProcess, is_cordoned: bool) -> None:
 
 async def test_a_node_that_takes_pods_again_leads_to_pods_by_the_functions_of_architecture_md(calls_of: Any) -> None:
     functions = [function_of(*row) for row in table(NODE_TO_POD)]
-    async with in_process(FLEET, services=SERVICES) as platform:
+    async with in_process_platform(FLEET, services=SERVICES) as platform:
         await join(platform)
         await cordon(platform, True)
 
@@ -81,7 +81,7 @@ async def test_a_node_that_takes_pods_again_leads_to_pods_by_the_functions_of_ar
 
 async def test_use_above_its_target_leads_to_a_size_by_the_functions_of_architecture_md(calls_of: Any) -> None:
     functions = [function_of(*row) for row in table(USE_TO_SIZE)]
-    async with in_process(FLEET, services=(*SERVICES, "hpa-1")) as platform:
+    async with in_process_platform(FLEET, services=(*SERVICES, "hpa-1")) as platform:
         await started(platform, 2, autoscaler(CPU))
         await runs(platform, 2)
         with calls_of(*functions) as calls:

@@ -12,7 +12,7 @@ from spillway.api_scaling import ReportRequest
 from spillway.bus import partition_of
 from spillway.local_bus import LocalBus
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, all_ready, bound, join, until
 from .scaled_web import declare_policy, placed, replicas, requests
@@ -28,21 +28,23 @@ async def state_of(platform: InProcess, name: str) -> str:
 async def test_all_start_anew_beside_a_cluster_that_does_not_answer_though_its_changes_are_gone() -> None:
     """Nothing new goes there until it answers, and what runs there stays."""
     starting = ("planner-1", "snapshot-1", "descheduler-1")
-    async with in_process(services=(*starting, "propagator-1", "hpa-1")) as platform:
+    async with in_process_platform(services=(*starting, "propagator-1", "hpa-1")) as platform:
         await join(platform)
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 40),)))
         await until(lambda: bound_of(platform, "web", 40), "all of web runs")
         before = await placed(platform, "web")
         assert before["own-1"]
-        await platform.silence("own-1")
+        await platform.silence_member("own-1")
         for name in starting:
-            await platform.stop(name)
-        platform.start("snapshot-2")
+            await platform.stop_instance(name)
+        platform.start_instance("snapshot-2")
         await asyncio.sleep(60)
         place = partition_of("own-1", platform.broker.partition_count(CAPACITY_CHANGES))
-        platform.broker.delete_before(CAPACITY_CHANGES, place, platform.broker.end(CAPACITY_CHANGES.name, place))
+        platform.broker.delete_records_before(
+            CAPACITY_CHANGES, place, platform.broker.end_offset(CAPACITY_CHANGES.name, place)
+        )
         for name in ("planner-2", "descheduler-2", "hpa-2"):
-            platform.start(name)
+            platform.start_instance(name)
         await until(lambda: platform.planner().is_active and platform.descheduler().is_active, "both are active")
         assert await state_of(platform, "own-1") in ("Stale", "Unreachable")
         await until(lambda: state_is(platform, "cloud-1", "Ready"), "another cluster is ready")
@@ -50,7 +52,7 @@ async def test_all_start_anew_beside_a_cluster_that_does_not_answer_though_its_c
         assert "own-1" not in await placed(platform, "new")
         await asyncio.sleep(60)
         assert await placed(platform, "web") == before
-        await platform.wake("own-1")
+        await platform.wake_member("own-1")
         await until(lambda: all_ready(platform), "every cluster is ready again")
         assert (await bound(platform, "web"))["own-1"] == before["own-1"]
         assert not [name for name, one in platform.running.items() if one.task.done()]
@@ -65,19 +67,19 @@ async def state_is(platform: InProcess, name: str, state: str) -> bool:
 
 
 async def test_hpa_starts_anew_though_all_values_are_gone_and_scales_by_the_next_one() -> None:
-    async with in_process(services=("snapshot-1", "planner-1", "propagator-1", "hpa-1")) as platform:
+    async with in_process_platform(services=("snapshot-1", "planner-1", "propagator-1", "hpa-1")) as platform:
         await join(platform)
         await until(lambda: platform.hpa().is_active, "hpa is active")
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
         await declare_policy(platform)
         await platform.hpa().report(ReportRequest((requests(platform, "web", 40),)))
         await until(lambda: replicas(platform, 4), "web has 4 replicas")
-        await platform.stop("hpa-1")
+        await platform.stop_instance("hpa-1")
         place = partition_of(f"{NAMESPACE}/web", platform.broker.partition_count(LOAD))
         bus = LocalBus(platform.broker, platform.broker.fleet, "somebody")
         await bus.publish(*(requests(platform, "web", 90) for _ in range(3)))
-        platform.broker.delete_before(LOAD, place, platform.broker.end(LOAD.name, place))
-        platform.start("hpa-2")
+        platform.broker.delete_records_before(LOAD, place, platform.broker.end_offset(LOAD.name, place))
+        platform.start_instance("hpa-2")
         await until(lambda: platform.hpa().is_active, "the other hpa is active")
         assert await replicas(platform, 4)
         await platform.hpa().report(ReportRequest((requests(platform, "web", 60),)))
@@ -85,7 +87,7 @@ async def test_hpa_starts_anew_though_all_values_are_gone_and_scales_by_the_next
 
 
 async def test_a_start_reads_little_of_what_others_report_beside_a_quiet_policy() -> None:
-    async with in_process(
+    async with in_process_platform(
         services=("snapshot-1", "planner-1", "propagator-1", "hpa-1"), hpa_settings=HpaSettings(positions_behind_max=20)
     ) as platform:
         await join(platform)
@@ -99,13 +101,13 @@ async def test_a_start_reads_little_of_what_others_report_beside_a_quiet_policy(
         bus = LocalBus(platform.broker, platform.broker.fleet, "somebody")
         for _ in range(30):
             await bus.publish(*(requests(platform, other, 35) for _ in range(10)))
-            platform.broker.append_raw(LOAD, place, b"shop/web", b"nobody can read this", ())
+            platform.broker.append_raw_record(LOAD, place, b"shop/web", b"nobody can read this", ())
             await asyncio.sleep(10)
         for _ in range(50):
-            platform.broker.append_raw(LOAD, place, b"shop/web", b"nobody can read this", ())
+            platform.broker.append_raw_record(LOAD, place, b"shop/web", b"nobody can read this", ())
         await asyncio.sleep(10)
-        platform.start("hpa-2")
+        platform.start_instance("hpa-2")
         await asyncio.sleep(10)
         standby: Hpa = platform.running["hpa-2"].service
-        end = platform.broker.end(LOAD.name, place)
-        assert end - standby.state.load_starts()[LOAD.name, place] <= 20 + 11
+        end = platform.broker.end_offset(LOAD.name, place)
+        assert end - standby.state.retained_start_offsets()[LOAD.name, place] <= 20 + 11

@@ -30,7 +30,7 @@ from spillway.clusters.api import (
 )
 from spillway.clusters.rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, ROLES, SNAPSHOT, AccountRole, Right, Rule
 from spillway.kubernetes.objects import AnyObject, Kind
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .member_work import ALL_SERVICES, FLEET, OWNER, POOL, do_everything
 from .what_is_told import Listener
@@ -52,10 +52,10 @@ def give_rights(platform: InProcess) -> None:
 
 async def test_with_the_declared_rights_everything_works_and_each_of_them_is_needed() -> None:
     """Placing, adopting, scaling, lending and back; no right is declared that nobody asks for."""
-    async with in_process(FLEET, ()) as platform:
+    async with in_process_platform(FLEET, ()) as platform:
         give_rights(platform)
         for name in ALL_SERVICES:
-            platform.start(name)
+            platform.start_instance(name)
         await do_everything(platform)
         asked: dict[AccountRole, set[Right]] = {}
         for account, role in ROLES_BY_ACCOUNT.items():
@@ -113,7 +113,7 @@ async def ask(api: ClusterApi, right: Right) -> None:
         case "list":
             await api.list(kind)
         case "watch":
-            await failure(api.follow(kind))
+            await failure(api.follow_objects(kind))
         case "create" if plural == "leases":
             await api.renew_node_lease("one", "uid", "me", duration_seconds=40, renewed_at=datetime.now(UTC))
         case "create":
@@ -152,14 +152,14 @@ async def test_without_a_rule_somebody_is_told_of_cluster_verb_and_resource(
 ) -> None:
     """In a log line, in a record, or as the answer to what was asked."""
     wanted = [f'cannot {one.verb} resource "{one.resource}" in API group "{one.group}"' for one in missing.rights()]
-    async with in_process(FLEET, ()) as platform:
+    async with in_process_platform(FLEET, ()) as platform:
         give_rights(platform)
         account, listener = platform.account(service, cluster), Listener(platform.broker)
         account.may = frozenset(account.may or ()) - set(missing.rights())
         found = False
         with structlog.testing.capture_logs() as lines:
             for name in ALL_SERVICES:
-                platform.start(name)
+                platform.start_instance(name)
             work = asyncio.create_task(do_everything(platform))
             while not (found or work.done()):
                 await asyncio.sleep(1.0)

@@ -56,7 +56,7 @@ def kubeconfigs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     members = KubeMembers(
         folder, folder / "credentials", specs, session_ports(folder, FILES_BY_CLUSTER), ensure_kube_binary()
     )
-    with running_stages(members.stages(), folder / "logs"):
+    with running_stages(members.prepare_stages(), folder / "logs"):
         found = {member.name: member.kubeconfig for member in members.members()}
         for name, files in FILES_BY_CLUSTER.items():
             for file in files:
@@ -93,11 +93,11 @@ async def test_by_the_accounts_of_deploy_rbac_everything_works(kubeconfigs: dict
     )
     try:
         for name in ALL_SERVICES:
-            platform.start(name)
+            platform.start_instance(name)
         await do_everything(platform, patience=PATIENCE_SECONDS)
     finally:
         for name in list(platform.running):
-            await platform.stop(name)
+            await platform.stop_instance(name)
         for api in platform.apis.values():
             await api.close()
 

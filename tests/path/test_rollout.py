@@ -13,7 +13,7 @@ import pytest
 from spillway.api import ApplyRequest, DeleteRequest, GetRequest, RequestError, ScaleRequest
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import MemberPlan
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, join, pods, until
 
@@ -99,7 +99,7 @@ async def rolled_one_by_one(platform: InProcess) -> AsyncIterator[Callable[[], i
 @asynccontextmanager
 async def running(*services: str, replicas: int = 12) -> AsyncIterator[InProcess]:
     """Three clusters, and 12 ready replicas of web:1 in all three."""
-    async with in_process(FLEET, services or ("snapshot-1", "planner-1", "propagator-1")) as platform:
+    async with in_process_platform(FLEET, services or ("snapshot-1", "planner-1", "propagator-1")) as platform:
         await join(platform)
         reply = await platform.planner().apply(asked(manifest("web:1", replicas)))
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 3, "own-2": 4, "own-3": 5}
@@ -192,7 +192,7 @@ async def test_a_killed_planner_s_rollout_goes_on_under_the_next() -> None:
         async with rolled_one_by_one(platform) as rolled:
             await until(lambda: rolled() == 1, "the first cluster rolls")
             active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
-            await platform.kill(active)
+            await platform.kill_instance(active)
             await run_everywhere(platform, "web:2", 12, 600)
             assert rolled() == 3
 
@@ -202,10 +202,10 @@ async def test_a_killed_propagator_s_rollout_goes_on_under_the_next() -> None:
         await platform.planner().apply(asked(manifest("web:2", start="10")))
         async with rolled_one_by_one(platform) as rolled:
             await until(lambda: rolled() == 1, "the first cluster rolls")
-            await platform.kill("propagator-1")
+            await platform.kill_instance("propagator-1")
             await asyncio.sleep(30)
             assert rolled() == 1
-            platform.start("propagator-2")
+            platform.start_instance("propagator-2")
             await run_everywhere(platform, "web:2", 12, 600)
             assert rolled() == 3
 
@@ -219,7 +219,7 @@ async def test_a_configmap_changes_in_a_cluster_when_its_turn_comes() -> None:
             return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mode": value}}
 
         def mode(cluster: str) -> str:
-            found = platform.members[cluster].get("configmaps", "settings", NAMESPACE)
+            found = platform.members[cluster].get_object("configmaps", "settings", NAMESPACE)
             return found["data"]["mode"] if found else ""
 
         await planner.apply(asked(manifest("web:1"), settings("old")))

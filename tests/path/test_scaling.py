@@ -15,7 +15,7 @@ from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.local_bus import LocalBus
 from spillway.model import Generation
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import FLEET_ID, InProcess, in_process
+from spillway_local.in_process import FLEET_ID, InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -36,15 +36,15 @@ class Scaler:
         return Generation(self.writer.epoch, self.sequence)
 
     async def attach(self, *names: str) -> None:
-        await self.writer.write(
+        await self.writer.write_events(
             [ScalePolicyDeclared(NAMESPACE, name, self.generation(), KIND, name, b"{}", 0) for name in names]
         )
 
     async def detach(self, name: str) -> None:
-        await self.writer.write([Tombstone(workload_address(SCALE_POLICIES, NAMESPACE, name))])
+        await self.writer.write_events([Tombstone(workload_address(SCALE_POLICIES, NAMESPACE, name))])
 
     async def decide(self, replicas: int, *names: str) -> None:
-        await self.writer.write(
+        await self.writer.write_events(
             [ScaleDecided(NAMESPACE, name, self.generation(), name, KIND, replicas, 0, 0, "cpu") for name in names]
         )
 
@@ -52,8 +52,8 @@ class Scaler:
 @asynccontextmanager
 async def scaler(platform: InProcess) -> AsyncIterator[Scaler]:
     bus = LocalBus(platform.broker, FLEET_ID, "spillway/hpa-1")
-    async with bus.standby_turn("hpa", "hpa-1@hpa-1") as turn:
-        yield Scaler(await turn.wait())
+    async with bus.join_standby_group("hpa", "hpa-1@hpa-1") as turn:
+        yield Scaler(await turn.wait_for_turn())
     await bus.__aexit__()
 
 
@@ -76,7 +76,7 @@ async def follows(platform: InProcess, replicas: int, *names: str) -> None:
 
 
 async def test_what_is_decided_is_placed_runs_goes_to_zero_and_comes_back() -> None:
-    async with in_process() as platform, scaler(platform) as hpa:
+    async with in_process_platform() as platform, scaler(platform) as hpa:
         await join(platform)
         await applied(platform, "web", 2)
         await hpa.attach("web")
@@ -105,7 +105,7 @@ async def test_what_is_decided_is_placed_runs_goes_to_zero_and_comes_back() -> N
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 async def test_a_planner_that_takes_over_declares_what_was_not_and_nothing_twice(ends: str) -> None:
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
-    async with in_process(services=services) as platform, scaler(platform) as hpa:
+    async with in_process_platform(services=services) as platform, scaler(platform) as hpa:
         await join(platform)
         await applied(platform, "web", 2)
         await hpa.attach("web")
@@ -113,18 +113,18 @@ async def test_a_planner_that_takes_over_declares_what_was_not_and_nothing_twice
         await follows(platform, 6, "web")
         generation = (await shown(platform, "web")).generation
         active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
-        await (platform.stop(active) if ends == "stop" else platform.kill(active))
+        await (platform.stop_instance(active) if ends == "stop" else platform.kill_instance(active))
         await hpa.decide(8, "web")
         await until(lambda: platform.planner().is_active, "the other planner is active")
         await follows(platform, 8, "web")
-        platform.start(active)
+        platform.start_instance(active)
         await asyncio.sleep(5)
         assert (await shown(platform, "web")).generation == generation + 1
 
 
 async def test_many_decisions_at_once_are_declared_in_bounded_steps_and_no_request_waits_for_all() -> None:
     settings = PlannerSettings(scales_in_group_max=2)
-    async with in_process(services=("snapshot-1", "planner-1"), planner_settings=settings) as platform:
+    async with in_process_platform(services=("snapshot-1", "planner-1"), planner_settings=settings) as platform:
         await join(platform)
         names = [f"web-{number}" for number in range(30)]
         for name in names:

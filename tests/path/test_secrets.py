@@ -56,10 +56,10 @@ from spillway.model import Generation
 from spillway.rpc.client import PlannerClient
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
-from spillway.settings import OperatorError, from_environment
+from spillway.settings import OperatorError, settings_from_environment
 from spillway.store import MemoryStore, RedisStore, StoreSettings
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import SERVICES, InProcess, in_process
+from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 from spillway_local.kafka_security import Authority
 
 from .member_work import ALL_SERVICES, FLEET, Confidential, do_everything
@@ -86,7 +86,7 @@ class Ears:
     def open(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._spans))
-        tracing.use(provider)
+        tracing.use_provider(provider)
         caplog.set_level(logging.DEBUG)
         with structlog.testing.capture_logs() as lines:
             try:
@@ -139,11 +139,11 @@ async def asked(platform: InProcess, ears: Ears) -> None:
 async def test_data_of_secrets_in_members_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """Of workloads, which name them, and of pods on lent nodes, whose Secrets are copied to the owner of the node."""
     kept = Confidential(f"{SECRET}-of-a-workload", f"{SECRET}-of-a-pool-pod")
-    async with in_process(FLEET, ()) as platform:
+    async with in_process_platform(FLEET, ()) as platform:
         ears = Ears(platform)
         with ears.open(caplog):
             for name in ALL_SERVICES:
-                platform.start(name)
+                platform.start_instance(name)
             await do_everything(platform, kept)
             await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
             await asked(platform, ears)
@@ -242,14 +242,14 @@ async def test_credentials_of_a_cluster_are_told_to_nobody_however_they_fail(
         ears = Ears(platform)
         with ears.open(caplog):
             for name in SERVICES:
-                platform.start(name)
+                platform.start_instance(name)
             await until(lambda: platform.planner().is_active, "a planner is active", 20)
             await platform.planner().join_cluster(JoinClusterRequest("own-1", "own-1", tier="own"))
             await until(lambda: _is_judged(platform, way), "the cluster is ready, or why it is not", 20)
             await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
             await asked(platform, ears)
             for name in list(platform.running):
-                await platform.stop(name)
+                await platform.stop_instance(name)
         assert_untold(ears, SECRET, TOKEN)
 
 
@@ -267,7 +267,7 @@ async def test_tokens_of_callers_are_told_to_nobody(tmp_path: Path, caplog: pyte
     platform = InProcess(LocalBroker(), MemoryStore(), {})
     ears = Ears(platform)
     with ears.open(caplog):
-        platform.start("planner-1")
+        platform.start_instance("planner-1")
         await until(lambda: platform.planner().is_active, "a planner is active", 20)
         server = RpcServer(platform.planner(), RpcSettings(port=0, callers=str(callers)))
         async with server:
@@ -277,7 +277,7 @@ async def test_tokens_of_callers_are_told_to_nobody(tmp_path: Path, caplog: pyte
                         with pytest.raises(RequestError) as refused:
                             await client.get(request)
                         ears.hear(refused.value)
-        await platform.stop("planner-1")
+        await platform.stop_instance("planner-1")
     texts = ears.texts()
     assert any("PERMISSION_DENIED" in text for text in texts["answers"]), "a known caller was denied something"
     assert any("UNAUTHENTICATED" in text for text in texts["answers"])
@@ -340,7 +340,7 @@ async def kafka_that_lets_nobody_in(authority: Authority) -> AsyncIterator[str]:
         writer.close()
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("kafka"))
+    context.load_cert_chain(*authority.issue_certificate("kafka"))
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     async with server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -360,7 +360,7 @@ class KafkaFiles:
         return self._written("bad.key", base64.b64decode(pem("PRIVATE KEY")).decode())
 
     def key_with_a_phrase(self) -> str:
-        _, key = self.authority.issue("client")
+        _, key = self.authority.issue_certificate("client")
         private = serialization.load_pem_private_key(key.read_bytes(), None)
         form = serialization.PrivateFormat.TraditionalOpenSSL
         locked = serialization.BestAvailableEncryption(f"{SECRET}-phrase".encode())
@@ -383,7 +383,7 @@ def as_user(files: KafkaFiles, mechanism: str) -> dict[str, str]:
 
 
 def by_certificate(files: KafkaFiles, key: str) -> dict[str, str]:
-    certificate, _ = files.authority.issue("client")
+    certificate, _ = files.authority.issue_certificate("client")
     ca = str(files.authority.certificate)
     certified = {"SSL_CERTIFICATE_FILE": str(certificate), "SSL_KEY_FILE": key}
     return {"SECURITY_PROTOCOL": "SSL", "SSL_CA_FILE": ca, **certified}
@@ -399,7 +399,9 @@ KAFKA_WAYS: dict[str, Callable[[KafkaFiles], dict[str, str]]] = {
     "a key that is none": lambda files: by_certificate(files, files.key_that_is_none()),
     "a key with a pass phrase": lambda files: by_certificate(files, files.key_with_a_phrase()),
     "a key in place of its file": lambda files: by_certificate(files, f"{SECRET}-key"),
-    "a key that is let in nowhere": lambda files: by_certificate(files, str(files.authority.issue("client")[1])),
+    "a key that is let in nowhere": lambda files: by_certificate(
+        files, str(files.authority.issue_certificate("client")[1])
+    ),
 }
 
 
@@ -409,16 +411,16 @@ async def test_our_password_and_key_of_kafka_are_told_to_nobody_however_they_fai
 ) -> None:
     caplog.set_level(logging.DEBUG)
     authority = Authority(tmp_path / "ca")
-    authority.ensure()
+    authority.ensure_files()
     spans = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    tracing.use(provider)
+    tracing.use_provider(provider)
     async with kafka_that_lets_nobody_in(authority) as broker:
         variables = {"BOOTSTRAP": broker, "START_SECONDS": "0.4", **KAFKA_WAYS[way](KafkaFiles(authority, tmp_path))}
         environment = {KAFKA_PREFIX + name: value for name, value in variables.items()}
         with structlog.testing.capture_logs() as lines, pytest.raises((OperatorError, BusUnavailable)) as raised:
-            async with KafkaBus(from_environment(KafkaSettings, environment, KAFKA_PREFIX), "", "test"):
+            async with KafkaBus(settings_from_environment(KafkaSettings, environment, KAFKA_PREFIX), "", "test"):
                 pass
     tracing.shutdown()
     told = [*causes_of(raised.value), *map(repr, lines), *caplog.messages]
@@ -453,7 +455,7 @@ async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
     """hpa asks both for a policy; neither lets it in, and what it publishes says why."""
     caplog.set_level(logging.DEBUG)
     files = KafkaFiles(Authority(tmp_path / "ca"), tmp_path)
-    files.authority.ensure()
+    files.authority.ensure_files()
     (tmp_path / "token").write_text(f"{SECRET}-token")
     published: list[Any] = []
 
@@ -476,7 +478,9 @@ async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
         collecting = MetricCollection(
             publish, connections, CollectingSettings(answer_seconds=2.0), lambda: 5_000, Random(1)
         )
-        collecting.declare(ScalePolicyDeclared(NAMESPACE, "web", Generation(1, 1), "ScaledObject", "web", manifest, 0))
+        collecting.start_questions(
+            ScalePolicyDeclared(NAMESPACE, "web", Generation(1, 1), "ScaledObject", "web", manifest, 0)
+        )
         with structlog.testing.capture_logs() as lines:
             asking = asyncio.create_task(collecting.run())
             await until(
@@ -485,5 +489,5 @@ async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
             asking.cancel()
             await asyncio.wait([asking])
     assert all(one.trouble for one in published)
-    told = [*map(repr, published), *map(repr, lines), *caplog.messages, repr(connections), repr(kafka.access())]
+    told = [*map(repr, published), *map(repr, lines), *caplog.messages, repr(connections), repr(kafka.read_access())]
     assert_secret_is_not_in(told, *secrets_of(files.authority))

@@ -7,7 +7,7 @@ from planner.api import exports
 from planner.core.explaining.simulating import Simulation
 from spillway.api import ApplyRequest, BatchItem, ExportRequest, PlanBatchRequest
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -33,14 +33,14 @@ async def running(platform: InProcess) -> None:
 
 
 async def test_a_simulation_says_what_a_batch_then_does() -> None:
-    async with in_process() as platform:
+    async with in_process_platform() as platform:
         await running(platform)
         planner = platform.planner()
         replies = [reply async for reply in planner.export(ExportRequest())]
         simulation = Simulation(exports.read_state(replies), exports.NOW, replies[0].at_ms)
         asked = [release(number) for number in range(12)]
         for number, request in enumerate(asked):
-            simulation.apply(f"web-{number}", request)
+            simulation.answer_request(f"web-{number}", request)
         done = await planner.plan_batch(PlanBatchRequest(tuple(BatchItem(apply=request) for request in asked)))
         assert [f"{answer.code}: {answer.error}" if answer.error else "" for answer in done.answers] == [
             answer.refused for answer in simulation.answers

@@ -17,7 +17,7 @@ from spillway.api import AdoptRequest, ApplyRequest, DeleteRequest, GetRequest
 from spillway.api_scaling import DeclarePolicyRequest
 from spillway.clusters.api import DEPLOYMENTS, NAMESPACES, SECRETS
 from spillway_local.fleet_plan import deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .member_work import ALL_SERVICES, FLEET, POOL
 from .platform_steps import NAMESPACE, join, until
@@ -51,16 +51,16 @@ async def plant(platform: InProcess) -> None:
     """Applied twice, so that a template rolls; adopted; lacking a Secret; scaled by a policy; deleted."""
     planner = platform.planner()
     for name in platform.members:
-        await platform.api(name).create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        await platform.member_api(name).create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         secret: dict[str, Any] = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {"key": "eA=="}}
-        await platform.api(name).create(SECRETS, secret)
+        await platform.member_api(name).create(SECRETS, secret)
     metadata = {"name": "web-settings", "namespace": NAMESPACE}
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"colour": SETTING}}
     for mark in ("blue", "green"):
         await planner.apply(ApplyRequest((json.dumps(settings), web("web", NAME, mark)), idempotency_key=mark))
         await until(lambda: runs(platform, "web"), f"web runs, {mark}", 120)
     await platform.hpa().declare_policy(DeclarePolicyRequest(by_trigger()))
-    await platform.api(POOL).create(DEPLOYMENTS, json.loads(web("old", NAME, "blue")))
+    await platform.member_api(POOL).create(DEPLOYMENTS, json.loads(web("old", NAME, "blue")))
     await planner.adopt(AdoptRequest(NAMESPACE, "old", "deployment", (POOL,)))
     await until(lambda: runs(platform, "old"), "old is taken over", 120)
     await planner.apply(ApplyRequest((web("lacking", LACKING, "blue"),)))
@@ -90,10 +90,10 @@ class ByTopic(Listener):
 
 @pytest.mark.looptime
 async def test_docs_name_every_topic_that_bears_what_users_declare() -> None:
-    async with in_process(FLEET, ()) as platform:
+    async with in_process_platform(FLEET, ()) as platform:
         listener = ByTopic(platform.broker)
         for name in ALL_SERVICES:
-            platform.start(name)
+            platform.start_instance(name)
         await join(platform)
         await until(lambda: platform.hpa().is_active, "hpa is active", 60)
         await plant(platform)

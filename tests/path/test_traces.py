@@ -33,7 +33,7 @@ from spillway.rpc.client import PlannerClient, ScalingClient
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import SERVICES, InProcess, in_process
+from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 from spillway_local.member_nodes import MemberNodes
 
 from .platform_steps import NAMESPACE, join, until
@@ -78,7 +78,7 @@ def spans() -> Iterator[Spans]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing.use(provider)
+    tracing.use_provider(provider)
     yield Spans(exporter)
     tracing.shutdown()
 
@@ -111,7 +111,7 @@ async def planner_client(platform: InProcess) -> AsyncIterator[PlannerClient]:
 
 async def test_an_apply_goes_from_its_call_to_what_the_cluster_shows_and_back_to_the_planner(spans: Spans) -> None:
     """With a question to the cluster on the way, since it never saw the template."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         await until(lambda: "own-1" in platform.planner().state.admitted.held, "a propagator holds the cluster")
         async with planner_client(platform) as client:
@@ -156,7 +156,7 @@ async def test_an_apply_goes_from_its_call_to_what_the_cluster_shows_and_back_to
 
 
 async def test_a_reported_metric_goes_by_its_size_to_the_pods(spans: Spans) -> None:
-    async with in_process(FLEET, (*SERVICES, "hpa-1")) as platform:
+    async with in_process_platform(FLEET, (*SERVICES, "hpa-1")) as platform:
         await join(platform)
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
         await until(lambda: platform.hpa().is_active, "an hpa is active")
@@ -179,16 +179,18 @@ async def test_a_reported_metric_goes_by_its_size_to_the_pods(spans: Spans) -> N
 @pytest.mark.looptime
 async def test_a_pod_that_waits_goes_by_its_recall_to_the_node_s_return(spans: Spans) -> None:
     pool = MemberPlan("pool", "own", (MemberNodes(1, "p", 4_000, 16 * GIB),), room=8)
-    async with in_process((*FLEET, pool), ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")) as platform:
+    async with in_process_platform(
+        (*FLEET, pool), ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")
+    ) as platform:
         await join(platform)
         await until(lambda: platform.descheduler().is_active, "a descheduler is active")
         rule = LendingRule("all", (), "idle", 100, 0, 30, 0.0)
         await platform.descheduler().declare_lending(
             DeclareLendingRequest("own-1", "pool", (rule,), grace_seconds=10, cooldown_seconds=600)
         )
-        lent = platform.descheduler().state.lent
+        lent = platform.descheduler().state.open_loans_by_node
         await until(lambda: len(lent("own-1")) == 2, "both nodes are lent", 600)
-        api = platform.api("own-1")
+        api = platform.member_api("own-1")
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         await api.create(DEPLOYMENTS, pods_of_2_cores(1))
         recalled = ("observe", "decide recall", process(RECALLS))
@@ -206,12 +208,12 @@ async def test_a_pod_that_waits_goes_by_its_recall_to_the_node_s_return(spans: S
 
 
 async def test_what_is_written_together_is_one_span_that_is_linked_to_each_decision(spans: Spans) -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
 
         async def apply(name: str) -> None:
-            with tracing.begin(name, tracing.SERVER):
+            with tracing.begin_or_continue_trace(name, tracing.SERVER):
                 await planner.apply(ApplyRequest((deployment(name, NAMESPACE, 1),)))
 
         await asyncio.gather(*map(apply, ("web", "shop")))
@@ -227,12 +229,12 @@ async def test_what_is_written_together_is_one_span_that_is_linked_to_each_decis
 
 
 async def test_what_belongs_to_no_trace_costs_no_span_and_carries_no_header(spans: Spans) -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         tracing.shutdown()
         await join(platform)
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
         places = [(topic.name, number) for topic in (PLACEMENTS, WORKLOAD_STATUS) for number in range(16)]
-        stored = [one for place in places for one in platform.broker.since(*place, 0, 100)[0] if one.headers]
+        stored = [one for place in places for one in platform.broker.read_records(*place, 0, 100)[0] if one.headers]
     assert stored
     assert not [name for one in stored for name, _ in one.headers if name in tracing.FIELDS]
     assert spans.ended() == ()

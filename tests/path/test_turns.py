@@ -28,7 +28,7 @@ from spillway.local_bus import LocalBus
 from spillway.store import MemoryStore
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import FLEET_ID, in_process
+from spillway_local.in_process import FLEET_ID, in_process_platform
 
 from .platform_steps import NAMESPACE, join, until
 
@@ -61,19 +61,19 @@ async def said_as_stale(planner: Planner) -> dict[str, bool]:
 
 async def test_who_is_fenced_with_nothing_to_write_steps_down_and_answers_from_the_log_again() -> None:
     """A standby that froze was given the turn and lost it. It wakes, takes it all the same, and decides."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         active = platform.running["planner-1"]
         planner: Planner = active.service
         woken = LocalBus(platform.broker, FLEET_ID, "woken")
-        async with woken.standby_turn("planner", "woken@woken") as turn:
-            hear = platform.broker.expire(active.bus)
-            platform.broker.expire(woken)
+        async with woken.join_standby_group("planner", "woken@woken") as turn:
+            hear = platform.broker.end_sessions_unnoticed(active.bus)
+            platform.broker.end_sessions_unnoticed(woken)
             hear()
             await until(lambda: not planner.is_active, "the planner has heard that it was expelled")
             await until(lambda: planner.is_active, "the planner is active again")
-            writer = await turn.wait()
-            await writer.write([BrakeSet("fleet", "audit", "woken", 0)])
+            writer = await turn.wait_for_turn()
+            await writer.write_events([BrakeSet("fleet", "audit", "woken", 0)])
             await until(lambda: not planner.is_active, "the planner is fenced and knows it")
             with pytest.raises(RequestError, match="still reads the log"):
                 await brakes(planner)
@@ -85,7 +85,7 @@ async def test_who_is_fenced_with_nothing_to_write_steps_down_and_answers_from_t
 
 async def test_who_reads_while_a_write_fails_is_told_to_ask_another_planner() -> None:
     """What the write held stands in the state, and perhaps not in the log."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         active = platform.running["planner-1"]
         active.bus.unavailable = True
@@ -99,13 +99,13 @@ async def test_who_reads_while_a_write_fails_is_told_to_ask_another_planner() ->
 
 async def test_a_planner_that_is_cut_off_from_the_log_says_that_its_answers_are_stale() -> None:
     """It runs on, has nothing to write and hears of nobody: its successor decides, and it must not pass for it."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         first = platform.running["planner-1"]
-        platform.start("planner-2")
+        platform.start_instance("planner-2")
         await asyncio.sleep(5)
         first.bus.unavailable = True
-        hear = platform.broker.expire(first.bus)
+        hear = platform.broker.end_sessions_unnoticed(first.bus)
         second = platform.running["planner-2"].service
         await until(lambda: second.is_active, "the other planner is active")
         await second.freeze(FreezeRequest("fleet", "audit"))
@@ -122,17 +122,17 @@ async def test_a_planner_that_is_cut_off_from_the_log_says_that_its_answers_are_
 async def test_a_planner_that_is_cut_off_refuses_nothing_and_answers_nothing_as_done() -> None:
     """Its successor has deleted one workload and declared another; it knows of neither, and has nothing to write."""
     kept, web, gone = (deployment(name, NAMESPACE, 2) for name in ("kept", "web", "gone"))
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         first = platform.running["planner-1"]
         asked = ApplyRequest((gone,), idempotency_key="once")
         await first.service.apply(asked)
         await first.service.apply(ApplyRequest((kept,)))
-        platform.start("planner-2")
+        platform.start_instance("planner-2")
         await asyncio.sleep(5)
         assert (await first.service.apply(asked)).name == "gone"  # Answered from what is kept: nothing is written.
         first.bus.unavailable = True
-        hear = platform.broker.expire(first.bus)
+        hear = platform.broker.end_sessions_unnoticed(first.bus)
         second = platform.running["planner-2"].service
         await until(lambda: second.is_active, "the other planner is active")
         await second.delete(DeleteRequest(NAMESPACE, "gone"))
@@ -148,10 +148,10 @@ async def test_a_planner_that_is_cut_off_refuses_nothing_and_answers_nothing_as_
 
 
 async def test_a_standby_answers_what_changes_nothing_and_says_of_each_answer_that_it_is_stale() -> None:
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
-        platform.start("planner-2")
+        platform.start_instance("planner-2")
         standby: Planner = platform.running["planner-2"].service
         await until(lambda: (NAMESPACE, "web") in standby.state.workloads, "it has read what was decided")
         assert {what for what, stale in (await said_as_stale(platform.planner())).items() if stale} == set()
@@ -160,11 +160,11 @@ async def test_a_standby_answers_what_changes_nothing_and_says_of_each_answer_th
 
 async def test_where_the_offsets_of_turns_went_back_no_planner_decides_anything() -> None:
     """What it decided would sort below what is there: it would be acknowledged, and carried out by nobody."""
-    async with in_process(SMALL) as platform:
+    async with in_process_platform(SMALL) as platform:
         await join(platform)
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
-        await platform.stop("planner-1")
-        platform.broker.make_anew(TURNS_PLANNER)
+        await platform.stop_instance("planner-1")
+        platform.broker.recreate_topic(TURNS_PLANNER)
         planner = Planner(
             LocalBus(platform.broker, FLEET_ID, "planner-3"),
             MemoryStore(),
@@ -182,7 +182,7 @@ async def test_a_word_of_a_turn_that_is_over_makes_no_part_forgotten_also_where_
     None
 ):
     """The claim that ended it is in the log already, in another partition, and the planner reads it seconds later."""
-    async with in_process(SMALL, services=("snapshot-1", "planner-1")) as platform:
+    async with in_process_platform(SMALL, services=("snapshot-1", "planner-1")) as platform:
         await join(platform)
         log = LocalBus(platform.broker, FLEET_ID, "propagators")
         (first,) = await log.publish(TurnTaken("propagator", "own-1", "propagator-2"))

@@ -17,7 +17,7 @@ from spillway.api import (
 from spillway.events import PHASE_DRAINING, PHASE_LEAVING
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, pods, until
 
@@ -37,7 +37,7 @@ async def shown(platform: InProcess) -> dict[str, tuple[str, str]]:
 
 
 async def test_its_nodes_count_once_and_what_is_asked_runs() -> None:
-    async with in_process(OWN) as platform:
+    async with in_process_platform(OWN) as platform:
         await until(lambda: platform.planner().is_active, "a planner is active")
         platform.members["a-twin"] = platform.members["own-1"]
         for name in ("own-1", "own-2", "a-twin"):
@@ -87,7 +87,7 @@ async def until_found_out(platform: InProcess, replicas: int) -> None:
     The planner of that time wrote down of no cluster which API server it is, so the name that joined first counts.
     """
     await until(lambda: platform.planner().is_active, "a planner is active")
-    await platform.silence("slip")
+    await platform.silence_member("slip")
     for name, credential in (("own-1", "slip"), ("own-2", "own-2"), ("a-twin", "own-1")):
         await platform.planner().join_cluster(JoinClusterRequest(name, credential, tier="own"))
 
@@ -114,15 +114,15 @@ async def until_found_out(platform: InProcess, replicas: int) -> None:
     joined = platform.planner().state.clusters["a-twin"].joined
     assert joined is not None
     await platform.running["planner-1"].bus.publish(replace(joined, api_server=""))
-    await platform.stop("planner-1")
-    platform.start("planner-1")
+    await platform.stop_instance("planner-1")
+    platform.start_instance("planner-1")
     await until(lambda: platform.planner().is_active, "a planner is active")
     await until(lambda: is_known("Ready", "Duplicate"), "the twin is known")
 
 
 @pytest.mark.parametrize("phase", [PHASE_DRAINING, PHASE_LEAVING])
 async def test_what_a_duplicate_has_goes_over_to_the_first_name_and_no_pod_ends(phase: str) -> None:
-    async with in_process((*OWN, SLIP)) as platform:
+    async with in_process_platform((*OWN, SLIP)) as platform:
         await until_found_out(platform, 20)
         before, ran = await placed(platform), await uids(platform, "own-1")
         assert before.keys() == {"a-twin", "own-2"}
@@ -143,7 +143,7 @@ async def test_what_a_duplicate_has_goes_over_to_the_first_name_and_no_pod_ends(
 
 
 async def test_where_both_names_have_a_part_the_larger_one_is_kept_and_the_rest_has_another_place() -> None:
-    async with in_process((*OWN, SLIP)) as platform:
+    async with in_process_platform((*OWN, SLIP)) as platform:
         await until_found_out(platform, 20)
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 24))
         before = await placed(platform)
@@ -164,29 +164,29 @@ async def test_where_both_names_have_a_part_the_larger_one_is_kept_and_the_rest_
 
 async def test_a_cluster_that_says_anothers_api_server_takes_nothing_from_it() -> None:
     """Also where it joined first, and with the next planner."""
-    async with in_process(OWN) as platform:
+    async with in_process_platform(OWN) as platform:
         await until(lambda: platform.planner().is_active, "a planner is active")
         for name in ("own-1", "own-2"):
             await platform.planner().join_cluster(JoinClusterRequest(name, name, tier="own"))
 
         def has_records() -> bool:
-            joined = platform.planner().state.joined()
+            joined = platform.planner().state.joined_clusters()
             return len(joined) == 2 and all(one.api_server for one in joined)
 
         await until(has_records, "each record has its API server")
         honest, liar = platform.members["own-2"], platform.members["own-1"]
         platform.members["own-1"] = honest
         await platform.planner().join_cluster(JoinClusterRequest("own-1", "own-1", tier="own", zone="z"))
-        await platform.stop("snapshot-1")
-        platform.start("snapshot-1")
+        await platform.stop_instance("snapshot-1")
+        platform.start_instance("snapshot-1")
 
         async def is_known() -> bool:
             found = await shown(platform)
             return (found["own-1"][0], found["own-2"][0]) == ("Duplicate", "Ready")
 
         await until(is_known, "the liar is not believed")
-        await platform.stop("planner-1")
-        platform.start("planner-1")
+        await platform.stop_instance("planner-1")
+        platform.start_instance("planner-1")
         await until(lambda: platform.planner().is_active, "another planner is active")
         await until(is_known, "nor by the next planner")
         platform.members["own-1"] = liar

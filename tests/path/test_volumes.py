@@ -11,7 +11,7 @@ from spillway.clusters.api import NAMESPACES
 from spillway.kubernetes.objects import VOLUME_CLAIMS, VOLUMES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import SERVICES, InProcess, in_process
+from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
 
@@ -46,7 +46,7 @@ def volume(zone: str) -> dict[str, Any]:
 
 async def bind(platform: InProcess, cluster: str, zone: str) -> None:
     """A claim there, bound to a volume in that zone; without one, a volume that is anywhere."""
-    api = platform.api(cluster)
+    api = platform.member_api(cluster)
     made = volume(zone)
     if not zone:
         del made["spec"]["nodeAffinity"]
@@ -65,12 +65,12 @@ async def ready(platform: InProcess) -> None:
     await join(platform)
     for name in platform.members:
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await platform.api(name).create(NAMESPACES, manifest)
+        await platform.member_api(name).create(NAMESPACES, manifest)
 
 
 async def test_replicas_are_placed_where_the_bound_volume_is() -> None:
     """Half of the own nodes are in its zone: the rest goes to the cloud at once, and every replica binds."""
-    async with in_process(IN_TWO_ZONES) as platform:
+    async with in_process_platform(IN_TWO_ZONES) as platform:
         await ready(platform)
         await bind(platform, "own-1", "z1")
         await bind(platform, "cloud-1", "")
@@ -85,7 +85,7 @@ async def test_replicas_are_placed_where_the_bound_volume_is() -> None:
 
 async def test_a_claim_that_comes_later_is_named_until_then_and_corrected_after() -> None:
     """Placed as declared and named; once the claims are there, what does not bind in the zone goes to the cloud."""
-    async with in_process(IN_TWO_ZONES) as platform:
+    async with in_process_platform(IN_TWO_ZONES) as platform:
         await ready(platform)
         reply = await platform.planner().apply(request(24))
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 24}
@@ -100,12 +100,12 @@ async def test_a_claim_that_comes_later_is_named_until_then_and_corrected_after(
 
 async def test_without_rights_to_volumes_replicas_are_placed_as_if_they_were_everywhere_and_it_is_named() -> None:
     """The cluster is followed all the same; once the rights are given, what does not bind in the zone moves."""
-    async with in_process(IN_TWO_ZONES, ()) as platform:
+    async with in_process_platform(IN_TWO_ZONES, ()) as platform:
         account = platform.account("snapshot", "own-1")
         all_rights = account.may
         account.may = frozenset(one for one in all_rights or () if not one.resource.startswith("persistentvolume"))
         for name in SERVICES:
-            platform.start(name)
+            platform.start_instance(name)
         await ready(platform)
         await bind(platform, "own-1", "z1")
         await bind(platform, "cloud-1", "")
@@ -126,7 +126,7 @@ async def test_without_rights_to_volumes_replicas_are_placed_as_if_they_were_eve
 
 async def test_rights_to_volumes_that_are_taken_away_leave_nothing_known_of_them() -> None:
     """What was known would be said for ever otherwise."""
-    async with in_process(IN_TWO_ZONES) as platform:
+    async with in_process_platform(IN_TWO_ZONES) as platform:
         await ready(platform)
         await bind(platform, "own-1", "z1")
         known = platform.planner().state.claims_in

@@ -11,7 +11,7 @@ from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply
 from spillway.kubernetes.objects import PODS, STATEFULSETS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import InProcess, in_process_platform
 
 from .platform_steps import NAMESPACE, bound, join, until
 
@@ -53,7 +53,7 @@ async def runs(platform: InProcess, name: str, expected: dict[str, int]) -> None
 
 async def test_a_statefulset_goes_whole_to_one_cluster() -> None:
     """Two own clusters would take 40 between them, but none alone: all 40 are in the cloud. Deleted, all go."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
         assert placed(await planner.apply(asked(database(40)))) == {"cloud-1": 40}
@@ -62,13 +62,13 @@ async def test_a_statefulset_goes_whole_to_one_cluster() -> None:
         await runs(platform, "db", {})
 
         async def gone() -> bool:
-            return await platform.api("cloud-1").get(STATEFULSETS, NAMESPACE, "db") is None
+            return await platform.member_api("cloud-1").get(STATEFULSETS, NAMESPACE, "db") is None
 
         await until(gone, "the object is gone")
 
 
 async def test_nowhere_whole_it_waits_until_one_cluster_takes_all() -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(ApplyRequest((deployment("web", NAMESPACE, 100, cpu="500m"),)))
@@ -91,7 +91,7 @@ async def _is_bound(platform: InProcess, name: str, count: int) -> bool:
 
 async def test_scale_out_beyond_its_cluster_waits_there() -> None:
     """While own-2 and the cloud have room for many: pods of one StatefulSet are not in two clusters."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
         reply = await planner.apply(asked(database(20)))
@@ -108,26 +108,26 @@ async def test_scale_out_beyond_its_cluster_waits_there() -> None:
 
 async def test_a_lost_cluster_keeps_its_statefulset() -> None:
     """Ten minutes of silence, where Deployments are replaced after 30 s; on the return the same pods are there."""
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
         (home,) = placed(await planner.apply(asked(database(6), LOSS_AFTER_30S)))
         await runs(platform, "db", {home: 6})
-        before = {pod["metadata"]["uid"] for pod in await platform.api(home).list(PODS, NAMESPACE)}
-        await platform.silence(home)
+        before = {pod["metadata"]["uid"] for pod in await platform.member_api(home).list(PODS, NAMESPACE)}
+        await platform.silence_member(home)
         others = [name for name in platform.members if name != home]
         for _ in range(60):
             await asyncio.sleep(10)
             for name in others:
-                assert await platform.api(name).get(STATEFULSETS, NAMESPACE, "db") is None
+                assert await platform.member_api(name).get(STATEFULSETS, NAMESPACE, "db") is None
         assert placed((await planner.get(GetRequest(NAMESPACE, "db"))).placement) == {home: 6}
-        await platform.wake(home)
+        await platform.wake_member(home)
         await runs(platform, "db", {home: 6})
-        assert {pod["metadata"]["uid"] for pod in await platform.api(home).list(PODS, NAMESPACE)} == before
+        assert {pod["metadata"]["uid"] for pod in await platform.member_api(home).list(PODS, NAMESPACE)} == before
 
 
 async def test_a_new_template_reaches_the_statefulset_where_it_is() -> None:
-    async with in_process(FLEET) as platform:
+    async with in_process_platform(FLEET) as platform:
         await join(platform)
         planner = platform.planner()
         (home,) = placed(await planner.apply(asked(database(4))))
@@ -137,7 +137,7 @@ async def test_a_new_template_reaches_the_statefulset_where_it_is() -> None:
         await planner.apply(asked(changed))
 
         async def rolled() -> bool:
-            pods = await platform.api(home).list(PODS, NAMESPACE)
+            pods = await platform.member_api(home).list(PODS, NAMESPACE)
             return [pod["spec"]["containers"][0]["image"] for pod in pods] == ["app:2"] * 4
 
         await until(rolled, "every pod is of the new template", 120)
@@ -148,7 +148,7 @@ async def test_a_new_template_reaches_the_statefulset_where_it_is() -> None:
 
 async def test_a_job_runs_to_its_end_and_its_room_is_free_again() -> None:
     """32 pods at a time fill an own cluster; when the Job is complete another StatefulSet fits there whole."""
-    async with in_process(FLEET[:1]) as platform:
+    async with in_process_platform(FLEET[:1]) as platform:
         await join(platform)
         planner = platform.planner()
         work = job("sum", 32, 64, run_seconds=30, cpu="500m")
@@ -169,5 +169,5 @@ async def test_a_job_runs_to_its_end_and_its_room_is_free_again() -> None:
 
 
 async def _is_running(platform: InProcess, name: str, count: int) -> bool:
-    pods = await platform.api("own-1").list(PODS, NAMESPACE, label_selector=f"app={name}")
+    pods = await platform.member_api("own-1").list(PODS, NAMESPACE, label_selector=f"app={name}")
     return sum(1 for pod in pods if (pod.get("status") or {}).get("phase") == "Running") == count

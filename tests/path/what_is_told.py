@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from spillway.addresses import TOPICS
 from spillway.dead_letters import StoredRecord
 from spillway.local_bus import LocalBroker
-from spillway.packed import NotPacked, unpack
-from spillway.wire import decode
+from spillway.packed import NotPacked, unpack_text
+from spillway.wire import decode_event
 
 RECORDS_AT_ONCE = 1_000_000
 
@@ -16,12 +16,12 @@ class Listener:
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
-        self._read_to = dict.fromkeys(broker.ends(TOPICS), 0)
+        self._read_to = dict.fromkeys(broker.end_offsets(TOPICS), 0)
 
     def new_texts(self) -> Iterator[str]:
         for (topic, partition), offset in self._read_to.items():
-            if self._broker.end(topic, partition) > offset:
-                found, end = self._broker.since(topic, partition, offset, RECORDS_AT_ONCE)
+            if self._broker.end_offset(topic, partition) > offset:
+                found, end = self._broker.read_records(topic, partition, offset, RECORDS_AT_ONCE)
                 self._read_to[topic, partition] = end
                 for one in found:
                     yield from _texts(one)
@@ -30,7 +30,7 @@ class Listener:
 def _texts(stored: StoredRecord) -> Iterator[str]:
     yield f"{stored.key!r} {stored.headers!r} {stored.value!r}"
     if stored.value is not None:
-        event = decode(stored.topic, dict(stored.headers)["ce_type"].decode(), stored.value)
+        event = decode_event(stored.topic, dict(stored.headers)["ce_type"].decode(), stored.value)
         yield repr(event)
         for name in event.__dataclass_fields__:
             value = getattr(event, name)
@@ -41,6 +41,6 @@ def _texts(stored: StoredRecord) -> Iterator[str]:
 def unpacked(value: bytes) -> str:
     """As it is, where it is not packed."""
     try:
-        return unpack(value).decode(errors="replace")
+        return unpack_text(value).decode(errors="replace")
     except NotPacked:
         return value.decode(errors="replace")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from spillway.bus import Position
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import (
     CapacityChanged,
     CapacityReported,
@@ -44,7 +44,7 @@ class Log:
 
     def wrote(self, source: str, *events: Event) -> None:
         """One transaction."""
-        records = [outgoing(event) for event in events]
+        records = [outgoing_record(event) for event in events]
         positions = [Position(one.address.topic.name, 0, self._next(one.address.topic.name)) for one in records]
         self.oracle.on_records(records, positions, source)
 

@@ -9,7 +9,7 @@ import pytest
 
 from planner.core.manifests.policy import DEFAULT_POLICY
 from sim.cluster import SimCluster
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import (
     PHASE_ACTIVE,
     PHASE_LOST,
@@ -39,10 +39,10 @@ class Judged(NamedTuple):
     member: SimCluster
 
     def told(self, *events: Event) -> None:
-        self.oracle.on_records([outgoing(event) for event in events], "spillway/planner-1")
+        self.oracle.on_records([outgoing_record(event) for event in events], "spillway/planner-1")
 
     def object_is_orphan(self) -> bool:
-        found = self.member.get("deployments", NAME, NAMESPACE)
+        found = self.member.get_object("deployments", NAME, NAMESPACE)
         return found is not None and self.oracle.ownership.is_orphan(MEMBER, found)
 
 
@@ -95,7 +95,7 @@ async def test_a_part_may_be_listed_no_more_where_an_orphan_has_its_name(judged:
 async def test_an_orphan_in_a_cluster_that_was_lost_is_written_by_nobody(judged: Judged) -> None:
     judged.told(joined(PHASE_LOST), placed(3))
     judged.told(joined(PHASE_ACTIVE))
-    before = judged.member.get("deployments", NAME, NAMESPACE)
+    before = judged.member.get_object("deployments", NAME, NAMESPACE)
     by_hand(judged.member, "DELETE", f"{DEPLOYMENTS}/{NAME}")
     SENT.set(asyncio.get_running_loop().time() + TOLD_SECONDS + 1)
     judged.oracle.ownership.wrote(MEMBER, KEY, before, None, adopted=False)

@@ -54,7 +54,7 @@ class Judges(NamedTuple):
     async def look(self) -> None:
         """Once its scheduler has done what it can, in virtual time."""
         await asyncio.sleep(1)
-        self.member.tick()
+        self.member.advance_clock()
         self.sights.look(asyncio.get_running_loop().time())
 
 
@@ -139,7 +139,7 @@ async def test_nothing_is_placed_where_some_were_just_taken_back(
     assert len(judges.said) == 1, "who takes over knows of no hold"
     judges.take_backs.placed(TAKE_BACK, placed(4), placed(2), 500)
     judges.member.add_nodes([NodeSpec("own-1-late-", 1, 2000)])
-    judges.member.tick()
+    judges.member.advance_clock()
     await judges.look()
     judges.take_backs.placed("Apply", placed(2), placed(3), 500)
     assert len(judges.said) == 1, "a pod was bound since"
@@ -276,12 +276,12 @@ async def roll_beside(member: SimCluster, own_pods: int, grows_to: int) -> None:
     plant(member, Found(NAME, 250, ((MEMBER, 1),), FLEET_ID))
     mine(member, 1)
     await asyncio.sleep(1)
-    member.tick()
+    member.advance_clock()
     by_hand(member, "PATCH", f"/apis/apps/v1/namespaces/{MINE}/deployments/{MINE}", {"spec": {"replicas": own_pods}})
     container = json.loads(deployment(NAME, NAMESPACE, 1, cpu=f"{grows_to}m", memory="64Mi"))["spec"]["template"]
     by_hand(member, "PATCH", f"{DEPLOYMENTS}/{NAME}", {"spec": {"template": container}})
     await asyncio.sleep(1)
-    member.tick()
+    member.advance_clock()
 
 
 @pytest.mark.parametrize(("own_pods", "grows_to", "room"), [(2, 1000, 0), (1, 1000, 0), (1, 500, 1), (2, 250, 1)])
@@ -316,13 +316,13 @@ async def test_a_pod_waits_for_what_it_mounts_for_as_long_as_that_is_missing() -
         by_hand(member, "POST", "/api/v1/namespaces", namespace)
         by_hand(member, "POST", DEPLOYMENTS, manifest)
         await asyncio.sleep(1)
-        member.tick()
+        member.advance_clock()
         (pod,) = pods_of(member, NAMESPACE, NAME)
         assert waits_for_config(member, pod)
         by_hand(member, "POST", places, config)
         assert not waits_for_config(member, pod)
         await asyncio.sleep(60)
-        member.tick()
+        member.advance_clock()
         by_hand(member, "DELETE", f"{places}/c")
         (pod,) = pods_of(member, NAMESPACE, NAME)
         assert not waits_for_config(member, pod), "it runs"

@@ -27,17 +27,17 @@ from planner.core.manifests.templates import BadDeclaration
 from planner.log.intake import WHOLE as PLANNER_TOPICS
 from propagator.core.desired import PartTarget
 from propagator.core.live import LiveWorkload, ObjectMarks
-from propagator.core.status import held_back, observed, with_change
+from propagator.core.status import observed_status, status_on_hold, status_with_changed_field
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 from spillway.columns import NO_NODES
 from spillway.dead_letters import LetterReading, StoredRecord
 from spillway.events import ClusterJoined, JobEnd, StatusDetails, TurnTaken, WorkloadObserved
 from spillway.feasibility.cluster_view import NEVER
 from spillway.model import Generation
-from spillway.packed import pack, unpack
-from spillway.status_details import details_of
+from spillway.packed import pack_text, unpack_text
+from spillway.status_details import details_of_status
 from spillway.v1 import events_pb2, lending_pb2, planner_pb2, scaling_pb2
-from spillway.wire import TYPE_PREFIX, decode, encode, event_type
+from spillway.wire import TYPE_PREFIX, decode_event, encode_event, event_type
 
 OLD = "cfd3804"
 """Wrote data/: it knew no lending, no volumes, no kinds of work."""
@@ -204,7 +204,7 @@ def _kinds() -> set[type]:
 @pytest.mark.parametrize("event", EVENT_TYPES, ids=lambda event: event.__name__)
 def test_a_record_with_no_field_at_all_is_read(event: type) -> None:
     """As if all of its fields had been added since."""
-    assert isinstance(decode(TOPIC_BY_EVENT[event], TYPE_PREFIX + event.__name__, b""), event)
+    assert isinstance(decode_event(TOPIC_BY_EVENT[event], TYPE_PREFIX + event.__name__, b""), event)
 
 
 # ── This version's records, read by the older one ───────────────────────────────────────────────────────────────────
@@ -214,7 +214,7 @@ def test_a_record_with_no_field_at_all_is_read(event: type) -> None:
     "event", [event for event in EVENT_TYPES if event.__name__ in KNOWN_THEN], ids=lambda event: event.__name__
 )
 def test_what_this_version_writes_the_older_one_reads_without_what_it_does_not_know(event: type) -> None:
-    written = encode(examples.full(event))
+    written = encode_event(examples.full(event))
     now = getattr(events_pb2, event.__name__).FromString(written)
     then = OLD_MESSAGES[event.__name__].FromString(written)
     shown = MessageToDict(then, preserving_proto_field_name=True)
@@ -228,7 +228,7 @@ def test_kinds_that_the_older_version_did_not_know_are_passed_over_once_they_wer
     unknown = {event.__name__ for event in EVENT_TYPES} - KNOWN_THEN
     assert unknown == {"LendingDeclared", "NodeLent", "NodeReturned", "NodeRecalled", "RecallSettled", "NodeUsed"}
     reading = LetterReading("f", "planner", per_minute_max=3)
-    assert reading.read([stored("ClusterHibernated", b"\x0a\x01x", "x")] * 30, now=0.0) == ()
+    assert reading.read_records([stored("ClusterHibernated", b"\x0a\x01x", "x")] * 30, now=0.0) == ()
     (letter,) = reading.pending
     assert letter.reason.partition(":")[0] == "ce_type 'spillway.v1.ClusterHibernated'"
 
@@ -240,8 +240,8 @@ def stored(kind: str, value: bytes, key: str) -> StoredRecord:
 
 def test_an_event_of_a_later_version_with_more_fields_is_no_dead_letter() -> None:
     value = examples.full(ClusterJoined)
-    later = encode(value) + b"\xfa\x3e\x05later"
-    (record,) = LetterReading("f", "planner", 3).read([stored("ClusterJoined", later, value.cluster)], now=0.0)
+    later = encode_event(value) + b"\xfa\x3e\x05later"
+    (record,) = LetterReading("f", "planner", 3).read_records([stored("ClusterJoined", later, value.cluster)], now=0.0)
     assert record.event == value
 
 
@@ -249,18 +249,20 @@ def test_a_status_keeps_its_words_beside_its_details_for_versions_that_go_by_the
     """A propagator of before takes a cluster back and runs no Job anew; of its own records this one knows the same."""
     target, over = PartTarget("own-1", "shop", "web"), JobEnd("Complete", 5)
     job = LiveWorkload(ObjectMarks("u", "1", "f", "web", False), Generation(1, 1), 4, 0, 0, 0, 0, "Job", over)
-    said = held_back(with_change(observed(target, job, None), "spec.x"), None, target, "why")
-    older = OLD_MESSAGES["WorkloadObserved"].FromString(encode(said))
+    said = status_on_hold(status_with_changed_field(observed_status(target, job, None), "spec.x"), None, target, "why")
+    older = OLD_MESSAGES["WorkloadObserved"].FromString(encode_event(said))
     assert MessageToDict(older)["message"] == (
         "Complete: 5 succeeded; changed in the cluster: spec.x, which stays until another template is applied; "
         "on hold: why"
     )
-    read = decode(TOPIC_BY_EVENT[WorkloadObserved], event_type(said), older.SerializeToString())
-    again = decode(TOPIC_BY_EVENT[WorkloadObserved], event_type(said), encode(dataclasses.replace(said, details=None)))
+    read = decode_event(TOPIC_BY_EVENT[WorkloadObserved], event_type(said), older.SerializeToString())
+    again = decode_event(
+        TOPIC_BY_EVENT[WorkloadObserved], event_type(said), encode_event(dataclasses.replace(said, details=None))
+    )
     assert isinstance(again, WorkloadObserved)
     for status in (said, again, read):
         assert isinstance(status, WorkloadObserved)
-        assert details_of(status) == StatusDetails("why", "spec.x", over)
+        assert details_of_status(status) == StatusDetails("why", "spec.x", over)
 
 
 # ── Who writes again what another version wrote ─────────────────────────────────────────────────────────────────────
@@ -270,10 +272,10 @@ def test_a_status_keeps_its_words_beside_its_details_for_versions_that_go_by_the
 def test_who_writes_an_event_again_drops_what_a_later_version_added_and_nothing_else(event: type) -> None:
     """docs/operations.md, Upgrade, says why the order keeps this from happening."""
     value = examples.full(event)
-    written = encode(value)
+    written = encode_event(value)
     later = written + b"\xfa\x3e\x05later"
     topic, kind = TOPIC_BY_EVENT[event], event_type(value)
-    again = encode(decode(topic, kind, later))
+    again = encode_event(decode_event(topic, kind, later))
     assert again == written
 
 
@@ -325,16 +327,16 @@ def test_words_of_a_later_version_are_read_kept_and_stop_no_core(event: type) ->
     value = with_later_words(examples.full(event))
     if "columns" in {field.name for field in dataclasses.fields(event)}:
         value = dataclasses.replace(value, columns=b"")
-    assert decode(TOPIC_BY_EVENT[event], event_type(value), encode(value)) == value
+    assert decode_event(TOPIC_BY_EVENT[event], event_type(value), encode_event(value)) == value
     if event in PLANNER_READS:
         with suppress(BadDeclaration):  # An example's manifest is none.
-            PlannerState(PlannerRules()).apply(value, 0.0, 1, NO_NODES)
+            PlannerState(PlannerRules()).apply_event(value, 0.0, 1, NO_NODES)
     if event in DESCHEDULER_READS and event is not TurnTaken:
-        DeschedulerState(LendingRules()).apply(value, NEVER, 1, NO_NODES)
+        DeschedulerState(LendingRules()).apply_event(value, NEVER, 1, NO_NODES)
 
 
 def test_what_a_later_hpa_remembers_is_read_without_what_is_new() -> None:
-    text = json.loads(unpack(stored_bytes(StoredState(changed_ms=7))))
-    assert read_stored(pack(json.dumps(text | {"of_a_later_version": [1]}).encode())) == StoredState(changed_ms=7)
+    text = json.loads(unpack_text(stored_bytes(StoredState(changed_ms=7))))
+    assert read_stored(pack_text(json.dumps(text | {"of_a_later_version": [1]}).encode())) == StoredState(changed_ms=7)
     del text["ahead_ms"]
-    assert read_stored(pack(json.dumps(text).encode())) == StoredState(changed_ms=7)
+    assert read_stored(pack_text(json.dumps(text).encode())) == StoredState(changed_ms=7)

@@ -51,7 +51,7 @@ def check_each(groups: Sequence[RequestGroup]) -> None:
             read_manifests(tuple(document.text for document in group.documents))
         except RequestError as error:
             first, text = group.documents[0], place_names(error.text, group.documents)
-            raise error.in_words(f"{first.where}: {group.manifest['kind']} {group.key}: {text}") from None
+            raise error.with_text(f"{first.where}: {group.manifest['kind']} {group.key}: {text}") from None
 
 
 def _refuse_others(documents: Sequence[Document], known: Mapping[str, str]) -> None:

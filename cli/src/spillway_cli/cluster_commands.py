@@ -13,7 +13,7 @@ from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_
 from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc.calls import PLANNER
 from spillway.rpc.client import PlannerClient
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli import tables
 from spillway_cli.config import Config, addresses_file
 from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say, say_waits
@@ -113,7 +113,7 @@ def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> 
             request = replace(request, page_token=reply.next_page_token)
         _show(found, output, tables.nodes(found))
         known = f"as heard {duration(reply.age_ms)} ago" if reply.age_ms >= 0 else "nothing heard of it yet"
-        say(f"{counted(len(found), 'node')} of {name}, {known}")
+        say(f"{counted_noun(len(found), 'node')} of {name}, {known}")
         if reply.stale:
             say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
 
@@ -233,11 +233,11 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
 
 async def _silent(config: Config) -> list[str]:
     """Returns the planner endpoints that do not answer. All are asked at the same time."""
-    from spillway.rpc.probe import Identity, probe
+    from spillway.rpc.probe import Identity, probe_instance
 
     identity = Identity(config.token, config.ca, config.certificate, config.key)
     probed = await asyncio.gather(
-        *(probe(PLANNER, endpoint, identity, ANSWER_SECONDS) for endpoint in config.endpoints)
+        *(probe_instance(PLANNER, endpoint, identity, ANSWER_SECONDS) for endpoint in config.endpoints)
     )
     return [one.endpoint for one in probed if one.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")]
 
@@ -269,9 +269,9 @@ async def _left(config: Config, drained: api.ClusterReply) -> str:
     try:
         lent = await still_lent(config, drained.cluster)
     except api.RequestError as error:
-        lent = f"{counted(drained.nodes_lent, 'lent node')}, and nobody says what runs on them: {error.text}"
+        lent = f"{counted_noun(drained.nodes_lent, 'lent node')}, and nobody says what runs on them: {error.text}"
     back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring them back"
-    empty = f"{nothing}; nor does anything run on its {counted(drained.nodes_lent, 'lent node')}"
+    empty = f"{nothing}; nor does anything run on its {counted_noun(drained.nodes_lent, 'lent node')}"
     return f"{nothing}, but {lent}; {back}" if lent else empty
 
 

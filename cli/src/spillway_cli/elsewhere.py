@@ -6,7 +6,7 @@ from typing import Final
 
 from spillway.api import ListRequest, RequestError
 from spillway.rpc.client import PlannerClient, ScalingClient
-from spillway.texts import listed
+from spillway.texts import first_names_text
 
 PAGE_SIZE: Final = 200
 PAGES_MAX: Final = 10
@@ -73,8 +73,8 @@ async def _said_where(page: Callable[[str], Awaitable[Page]], namespace: str, na
         if not spaces:
             raise
         verb = "has" if len(spaces) == 1 else "have"
-        text = f"{error.text}; {listed(spaces, NAMED_MAX)} {verb} one of that name: -n NAMESPACE"
-        raise error.in_words(text) from None
+        text = f"{error.text}; {first_names_text(spaces, NAMED_MAX)} {verb} one of that name: -n NAMESPACE"
+        raise error.with_text(text) from None
 
 
 async def _names_by_namespace(page: Callable[[str], Awaitable[Page]]) -> Mapping[str, set[str]]:
@@ -94,5 +94,5 @@ async def _names_by_namespace(page: Callable[[str], Awaitable[Page]]) -> Mapping
 
 
 def _some_in(namespaces: Iterable[str]) -> str:
-    named = listed(namespaces, NAMED_MAX)
+    named = first_names_text(namespaces, NAMED_MAX)
     return f"; there are some in {named}" if named else ""

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, NodeReason
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli.output import duration, table, when
 from spillway_cli.tables import in_order
 
@@ -51,17 +51,17 @@ def _cluster(entry: ExplainedCluster) -> Iterator[Text]:
         yield Text(f"    {_reason(reason)}")
     rest = sum(reason.nodes for reason in entry.reasons[REASONS_SHOWN:])
     if rest:
-        yield Text(f"    {counted(rest, 'node')}: other reasons")
+        yield Text(f"    {counted_noun(rest, 'node')}: other reasons")
     if entry.reserved_replicas:
         names = ", ".join(f"{name} {count}" for name, count in entry.reserved)
         more = " and others" if sum(count for _, count in entry.reserved) < entry.reserved_replicas else ""
-        yield Text(f"    {counted(entry.reserved_replicas, 'replica')} reserved, not bound yet: {names}{more}")
+        yield Text(f"    {counted_noun(entry.reserved_replicas, 'replica')} reserved, not bound yet: {names}{more}")
 
 
 def _holds(entry: ExplainedCluster) -> str:
     """Returns what a cluster has now, what the division gives it if that differs, and the room that is left then."""
     changes = entry.before != entry.after
-    held = f"holds {entry.before} → {entry.after} replicas" if changes else f"holds {counted(entry.after)}"
+    held = f"holds {entry.before} → {entry.after} replicas" if changes else f"holds {counted_noun(entry.after)}"
     least, most = _left(entry, entry.certain), _left(entry, entry.possible)
     left = f"{least}" if least == most else f"{least} to {most}"
     return f"{held}, room for {left} more{' then' if changes else ''}"
@@ -74,11 +74,11 @@ def _left(entry: ExplainedCluster, room: int) -> int:
 def _reason(reason: NodeReason) -> str:
     example = f" (e.g. {reason.example})" if reason.example else ""
     barred_by = f" [{reason.filter}]" if reason.filter else ""
-    return f"{counted(reason.nodes, 'node')}: {reason.reason}{example}{barred_by}"
+    return f"{counted_noun(reason.nodes, 'node')}: {reason.reason}{example}{barred_by}"
 
 
 def _node(node: ExplainedNode) -> RenderableType:
-    verdict = f"takes {counted(node.takes, 'replica')}" if node.takes else "takes none"
+    verdict = f"takes {counted_noun(node.takes, 'replica')}" if node.takes else "takes none"
     rows = [(entry.filter, "passes" if entry.passes else "bars", entry.reason) for entry in node.filters]
     title = Text(f"{node.cluster} {node.node}: {verdict}", style="bold")
     return Group(title, table(("FILTER", "", "WHY"), rows))

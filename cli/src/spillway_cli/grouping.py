@@ -82,7 +82,7 @@ def _governed(document: Document, value: Mapping[str, Any], groups: Sequence[Req
     """Returns the workloads that one of several policies is for."""
     if value["kind"] != propagation.KIND:
         return [_named(document, value, groups)]
-    owners = [group for group in groups if propagation.means(value, group.manifest)]
+    owners = [group for group in groups if propagation.is_workload_selected(value, group.manifest)]
     if not owners:
         text = "expected spec.resourceSelectors that select one of the workloads"
         raise bad_input(f"{document.where}: {value['kind']} {_key_of(value)[1] or 'without a name'}: {text}")

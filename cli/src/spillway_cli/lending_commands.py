@@ -9,7 +9,7 @@ import typer
 from spillway.api_lending import IdleNode, IdleReportReply, IdleReportRequest, LentNode, ListLentRequest, RecallRequest
 from spillway.events_lending import LOAN_LENT
 from spillway.rpc.client import LendingClient
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli.config import Config
 from spillway_cli.exits import say
 from spillway_cli.options import Format, Output
@@ -63,7 +63,7 @@ def recall(
     async def body(client: LendingClient, _: Config) -> None:
         reply = await client.recall(RecallRequest(cluster, tuple(nodes or ()), grace, reason, plan))
         _show(list(reply.nodes), output)
-        say(f"{counted(reply.changed, 'node')} {'would be ' if plan else ''}recalled of {cluster}")
+        say(f"{counted_noun(reply.changed, 'node')} {'would be ' if plan else ''}recalled of {cluster}")
 
     with_lending(context, body)
 
@@ -98,10 +98,10 @@ async def still_lent(config: Config, cluster: str) -> str:
     """Returns a text: how many pool pods run on nodes that a cluster has lent, and from which pools; empty: none."""
     async with lending_client(config) as client:
         found = [node for node in await _all(client, cluster) if node.pods]
-    names = [f"{node.node} ({counted(node.pods, 'pod')} of {node.pool})" for node in found]
+    names = [f"{node.node} ({counted_noun(node.pods, 'pod')} of {node.pool})" for node in found]
     more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
-    pods = counted(sum(node.pods for node in found), "pod")
-    of_nodes = counted(len(found), "lent node")
+    pods = counted_noun(sum(node.pods for node in found), "pod")
+    of_nodes = counted_noun(len(found), "lent node")
     return f"{pods} of others on {of_nodes}: {', '.join(names[:NODES_NAMED])}{more}" if found else ""
 
 
@@ -129,8 +129,8 @@ def _recovered(nodes: list[LentNode]) -> str:
     lent = sum(node.state == LOAN_LENT for node in nodes)
     total = amount("cpu", cores.total())
     return (
-        f"{total} cores recovered{f' ({by_class})' if by_class else ''}: {counted(lent, 'node')} lent, "
-        f"{len(nodes) - lent} recalled, {counted(sum(node.pods for node in nodes), 'pod')}"
+        f"{total} cores recovered{f' ({by_class})' if by_class else ''}: {counted_noun(lent, 'node')} lent, "
+        f"{len(nodes) - lent} recalled, {counted_noun(sum(node.pods for node in nodes), 'pod')}"
     )
 
 
@@ -185,7 +185,7 @@ def _show_idle(nodes: list[IdleNode], reply: IdleReportReply, output: Format) ->
     heads = ("CLUSTER", "NODE", "KIND", "CPU", "IDLE", "LENT", "OBSERVED", "CPU USED", "SUGGESTION")
     console().print(table(heads, rows, right=("CPU",)))
     cores, unused = (amount("cpu", milli) for milli in (reply.cores_milli, reply.cores_idle_milli))
-    observed = f"{counted(reply.nodes_observed, 'node')} with {cores} cores, {unused} of them idle on average"
+    observed = f"{counted_noun(reply.nodes_observed, 'node')} with {cores} cores, {unused} of them idle on average"
     say(f"{observed}; nodes of which only the pods' requests are known: {reply.requests_only}")
 
 

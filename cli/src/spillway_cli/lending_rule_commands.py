@@ -18,7 +18,7 @@ from spillway.api_lending import (
 from spillway.events_lending import LendingRule
 from spillway.model import Requirement
 from spillway.rpc.client import LendingClient
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli.config import Config
 from spillway_cli.exits import say, say_waits
 from spillway_cli.lending_commands import STALE
@@ -186,7 +186,7 @@ async def _declare(client: LendingClient, request: DeclareLendingRequest, where:
     except RequestError as error:
         if not where or error.code == "UNAVAILABLE":
             raise
-        raise error.in_words(f"{where}: {error.text}") from None
+        raise error.with_text(f"{where}: {error.text}") from None
 
 
 async def _listed(client: LendingClient, cluster: str) -> Sequence[ClusterLending]:
@@ -202,7 +202,7 @@ def _recovered(clusters: Sequence[ClusterLending]) -> str:
     lent, nodes = (
         sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])
     )
-    text = f"{cores} cores recovered: {lent} of {counted(nodes, 'node')} lent by {counted(len(clusters), 'cluster')}"
+    text = f"{cores} cores recovered: {lent} of {counted_noun(nodes, 'node')} lent by {counted_noun(len(clusters), 'cluster')}"
     checking = sum(one.nodes_checking for one in clusters)
     return f"{text}; {checking} checked before they are lent" if checking else text
 
@@ -270,10 +270,12 @@ def _requirement(one: Requirement) -> str:
 
 
 def _numbers(one: ClusterLending) -> str:
-    bound = f"at most {counted(one.recalls_per_minute, 'recall')} a minute" if one.recalls_per_minute else "no bound"
+    bound = (
+        f"at most {counted_noun(one.recalls_per_minute, 'recall')} a minute" if one.recalls_per_minute else "no bound"
+    )
     parts = (
         f"{one.cluster} lends to {one.pool}: {_state(one)}",
-        f"{counted(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled, {one.nodes_checking} being checked",
+        f"{counted_noun(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled, {one.nodes_checking} being checked",
         f"grace {one.grace_seconds} s, cooldown {one.cooldown_seconds} s, {bound}",
         f"by {one.by or 'nobody named'} {when(one.declared_ms)}{f': {one.reason}' if one.reason else ''}",
     )

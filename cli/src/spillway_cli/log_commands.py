@@ -11,10 +11,10 @@ import typer
 
 from spillway import columns, wire
 from spillway.addresses import TOPIC_BY_NAME, TOPICS, Tombstone, Topic
-from spillway.bus import Bus, BusUnavailable, Position, Record, reached
+from spillway.bus import Bus, BusUnavailable, Position, Record, has_reached_ends
 from spillway.events import CapacityChanged, CapacityReported, DeadLettered, DecisionRecorded, Event
-from spillway.packed import NotPacked, unpack
-from spillway.settings import OperatorError, from_environment
+from spillway.packed import NotPacked, unpack_text
+from spillway.settings import OperatorError, settings_from_environment
 from spillway_cli.config import Config, what_helps
 from spillway_cli.exits import bad_input, finish, say
 from spillway_cli.naming import check_kafka_named
@@ -65,7 +65,7 @@ def events(
                         count += 1
                         if limit and count >= limit:
                             return
-                if not follow and reached(batch.positions, ends):
+                if not follow and has_reached_ends(batch.positions, ends):
                     return
 
     finish(work())
@@ -88,7 +88,7 @@ def topics(
     """Create the topics that are missing, say what differs, and form the fleet. May be run any number of times."""
 
     async def work() -> None:
-        from spillway.kafka.access import LetNotIn, access_to
+        from spillway.kafka.access import LetNotIn, load_kafka_access
         from spillway.kafka.settings import KafkaSettings
         from spillway.kafka.topics import TopicSettings, ensure_topics
 
@@ -105,7 +105,7 @@ def topics(
             replication_factor=replication_factor,
         )
         try:
-            typer.echo(await ensure_topics(access_to(config.kafka, kafka.security), settings, fleet_name, say))
+            typer.echo(await ensure_topics(load_kafka_access(config.kafka, kafka.security), settings, fleet_name, say))
         except TimeoutError:
             raise BusUnavailable(f"Kafka at {config.kafka}: not done within {settings.ensure_seconds:g} s") from None
         except LetNotIn as error:
@@ -163,7 +163,7 @@ def kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka would log what we report as an error.
     variables = {KAFKA_PREFIX + "START_SECONDS": str(START_SECONDS), **os.environ}
     variables[KAFKA_PREFIX + "BOOTSTRAP"] = config.kafka
-    return from_environment(kind, variables, KAFKA_PREFIX)  # type: ignore[arg-type]
+    return settings_from_environment(kind, variables, KAFKA_PREFIX)  # type: ignore[arg-type]
 
 
 def _topic(name: str) -> Topic:
@@ -209,7 +209,7 @@ def _content(event: Event | None) -> dict[str, Any]:
 
 def _unpacked(data: bytes) -> bytes:
     try:
-        return unpack(data)
+        return unpack_text(data)
     except NotPacked:
         return data
 

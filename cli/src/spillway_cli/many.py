@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from spillway import api
 from spillway.rpc.client import PlannerClient
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli import tables
 from spillway_cli.exits import Code, say, say_waits
 from spillway_cli.grouping import RequestGroup
@@ -41,7 +41,7 @@ async def apply_all(client: PlannerClient, groups: Sequence[RequestGroup], outpu
         print_machine(api.PlanBatchReply(tuple(answers)), output)
     refused = sum(answer.placement is None for answer in answers)
     if refused:
-        say(f"{counted(refused, 'workload')} of {len(answers)} refused")
+        say(f"{counted_noun(refused, 'workload')} of {len(answers)} refused")
         return Code.FAILED
     deadline = time.monotonic() + seconds
     for placement in placed if seconds else ():

@@ -52,11 +52,11 @@ def refuse(who: str, how_to_name: str) -> Exception:
 
 async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
     """Returns (text on the fleet that answers at a service's default address, True if something answers)."""
-    from spillway.rpc.probe import Identity, probe
+    from spillway.rpc.probe import Identity, probe_instance
 
     service: RpcService = SERVICE_BY_SETTING[setting]
     identity = Identity(config.token, config.ca, config.certificate, config.key)
-    found = await probe(service, getattr(config, setting)[0], identity, PROBE_SECONDS)
+    found = await probe_instance(service, getattr(config, setting)[0], identity, PROBE_SECONDS)
     if found.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
         return f"no {service.who} answers at {found.endpoint}, the default", False
     whose = f"the {service.who} of fleet {found.fleet}" if found.fleet else f"some {service.who}"

@@ -102,7 +102,7 @@ async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: 
             raise
         if not wait:
             async with workload_named(client, request.namespace, request.name):
-                raise error.in_words(f"{error.text}; --wait waits until it is") from None
+                raise error.with_text(f"{error.text}; --wait waits until it is") from None
         say(f"{error.text} yet: waiting; Ctrl-C ends the wait")
 
 

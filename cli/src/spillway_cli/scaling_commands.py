@@ -97,7 +97,7 @@ async def _declare(config: Config, documents: Sequence[Document], plan_only: boo
                 replies.append(await client.declare_policy(DeclarePolicyRequest(document.text, plan_only)))
             except RequestError as error:
                 text = error.text if error.code == "UNAVAILABLE" else f"{document.where}: {error.text}"
-                raise error.in_words(text) from None
+                raise error.with_text(text) from None
     return replies
 
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from spillway.api_scaling import ExplainedMetric, ExplainPolicyReply, PodsInCluster, PolicyReply
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli.fitting_table import Table
 from spillway_cli.output import duration, table, when
 
@@ -49,14 +49,14 @@ def declared(reply: PolicyReply, done: str) -> RenderableType:
     if reply.replicas < 0:
         line.append("; there is no such workload yet", style="yellow")
     else:
-        line.append(f"; it has {counted(reply.replicas, 'replica')}", style="not bold")
+        line.append(f"; it has {counted_noun(reply.replicas, 'replica')}", style="not bold")
     return Group(line, *(Text(f"warning: {warning}", style="yellow") for warning in reply.warnings))
 
 
 def bounds(reply: PolicyReply) -> str:
     if reply.replicas_max < 0:
         return "between bounds that are not known"
-    return f"{reply.replicas_min} to {counted(reply.replicas_max, 'replica')}"
+    return f"{reply.replicas_min} to {counted_noun(reply.replicas_max, 'replica')}"
 
 
 # ── Why this number ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,12 +85,12 @@ def _verdict(reply: ExplainPolicyReply) -> Iterator[Text]:
     if policy.replicas < 0:
         yield Text(f"there is no workload {policy.namespace}/{policy.name} yet: nothing is scaled", style="yellow")
     elif not reply.decided_ms:
-        yield Text(f"{counted(policy.replicas, 'replica')}; nothing was decided yet")
+        yield Text(f"{counted_noun(policy.replicas, 'replica')}; nothing was decided yet")
     else:
         changed = f", unchanged since {when(reply.changed_ms).removeprefix('on ')}" if reply.changed_ms else ""
         wanted = policy.replicas_desired
         behind = f"; {wanted} were decided and are not declared yet" if wanted not in (-1, policy.replicas) else ""
-        yield Text(f"{counted(policy.replicas, 'replica')}{changed}{behind}")
+        yield Text(f"{counted_noun(policy.replicas, 'replica')}{changed}{behind}")
     if reply.reason:
         yield Text(reply.reason)
     for warning in policy.warnings:

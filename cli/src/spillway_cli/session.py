@@ -11,7 +11,7 @@ import typer
 from spillway import tracing
 from spillway.api_errors import RequestError
 from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
-from spillway.settings import from_environment
+from spillway.settings import settings_from_environment
 from spillway_cli.config import Config, addresses_file, addresses_in, what_helps
 from spillway_cli.exits import finish, say
 from spillway_cli.naming import OnlyReading, refuse, unnamed, who_answers
@@ -33,7 +33,7 @@ def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) 
         resolved = config_of(context)
         config = resolved.config
         _UNNAMED.set(unnamed(resolved))
-        tracing.configure("cli", from_environment(tracing.TraceSettings, os.environ, "SPILLWAY_", shared=True))
+        tracing.configure("cli", settings_from_environment(tracing.TraceSettings, os.environ, "SPILLWAY_", shared=True))
         changed: dict[str, str] = {}
         _CHANGED.set(changed)
         try:
@@ -161,8 +161,8 @@ def _named(who: str, name: str, config: Config) -> Iterator[None]:
     except RequestError as error:
         if error.code == "UNAVAILABLE" and error.reason:
             text = f"{who} answers, and cannot do it now: {error.text}; `spillway doctor` says what is not well"
-            raise error.in_words(text) from None
+            raise error.with_text(text) from None
         if error.code == "UNAVAILABLE":
             text = f"{who} not reachable: {error.text}; {what_helps(config, name)}"
-            raise error.in_words(text) from None
+            raise error.with_text(text) from None
         raise

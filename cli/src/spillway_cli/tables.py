@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from spillway.events_answered import PHASE_ACTIVE, PHASE_LEAVING, PHASE_LOST
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli.output import amount, duration, table, when
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
 
 def workload_line(reply: WorkloadReply) -> str:
     namespace, name, replicas, placed, are_ready, waiting, where, note = workload_row(reply)
-    counts = f"{counted(int(str(replicas)), 'replica')}, {placed} placed, {are_ready} ready"
+    counts = f"{counted_noun(int(str(replicas)), 'replica')}, {placed} placed, {are_ready} ready"
     rest = (f"{waiting} waiting" if waiting else "", f"in {where}" if where else "", str(note))
     return f"{namespace}/{name}: {'; '.join(filter(None, (counts, *rest)))}"
 
@@ -172,7 +172,7 @@ def cluster(reply: ClusterReply) -> RenderableType:
 def loans_text(cluster: ClusterReply) -> str:
     """Returns the number of nodes that a cluster has lent and of virtual nodes in it; empty: there are none."""
     loans = ((cluster.nodes_lent, "lent node"), (cluster.nodes_virtual, "virtual node"))
-    return " and ".join(counted(number, what) for number, what in loans if number)
+    return " and ".join(counted_noun(number, what) for number, what in loans if number)
 
 
 def nodes(found: Sequence[ListedNode]) -> Table:
@@ -196,7 +196,7 @@ def cluster_moves(reply: ClusterMovesReply) -> Text:
     text = Text(f"{name} is {phase}" if reply.changed else f"{name} is {phase} already", style="bold")
     if reply.replicas:
         verb = "are given up" if phase == PHASE_LOST else "go elsewhere"
-        text.append(f": {counted(reply.replicas, 'replica')} {verb}", style="not bold")
+        text.append(f": {counted_noun(reply.replicas, 'replica')} {verb}", style="not bold")
     if reply.confirm:
         text.append(f"; they wait for `spillway confirm {reply.confirm}`", style="yellow")
     if phase == PHASE_LEAVING and (loans := loans_text(reply.cluster)):
@@ -220,12 +220,12 @@ def _still_there(reply: ClusterMovesReply) -> str:
     stuck = (LEFT_HELD, LEFT_REMOVING)
     found = [one for one in reply.cluster.left if not reply.changed or one.state in stuck]
     lines = [
-        f"\n  {one.namespace}/{one.name}, {counted(one.replicas)}: {one.state}"
+        f"\n  {one.namespace}/{one.name}, {counted_noun(one.replicas)}: {one.state}"
         + (f": {one.reason}" if one.reason else "")
         for one in found
     ]
     more = reply.cluster.workloads - len(reply.cluster.left)
-    return "".join(lines) + (f"\n  and {counted(more, 'workload')} more" if lines and more > 0 else "")
+    return "".join(lines) + (f"\n  and {counted_noun(more, 'workload')} more" if lines and more > 0 else "")
 
 
 def _why_lost(cluster: ClusterReply) -> str:
@@ -240,12 +240,10 @@ def brakes(reply: ListBrakesReply) -> RenderableType:
     parts: list[RenderableType] = [brake_line(brake) for brake in reply.brakes] or [Text("nothing is frozen")]
     parts += [confirmation_line(confirmation) for confirmation in reply.confirmations]
     if reply.over_budget:
-        budget = (
-            f"{counted(reply.over_budget, 'replica')} wait for the budget of {reply.moves_per_minute:g} moves a minute"
-        )
+        budget = f"{counted_noun(reply.over_budget, 'replica')} wait for the budget of {reply.moves_per_minute:g} moves a minute"
         parts.append(Text(budget, style="yellow"))
     if reply.moved_last_minute or not reply.over_budget:
-        moved = f"{counted(reply.moved_last_minute, 'replica')} moved in the last minute"
+        moved = f"{counted_noun(reply.moved_last_minute, 'replica')} moved in the last minute"
         parts.append(Text(f"{moved}, of {reply.moves_per_minute:g} that the budget allows"))
     return Group(*parts, *_warnings((), reply.stale))
 
@@ -259,12 +257,12 @@ def brake_line(brake: Brake) -> Text:
         f"{by}: {brake.reason or 'no reason given'}", "not bold"
     )
     if brake.replicas:
-        text.append(f"; {counted(brake.replicas, 'replica')} would move", style="yellow")
+        text.append(f"; {counted_noun(brake.replicas, 'replica')} would move", style="yellow")
     return text
 
 
 def confirmation_line(confirmation: Confirmation) -> Text:
-    of = f"{confirmation.replicas} of {counted(confirmation.fleet_replicas, 'replica')}"
+    of = f"{confirmation.replicas} of {counted_noun(confirmation.fleet_replicas, 'replica')}"
     if confirmation.given:
         by = f" by {confirmation.by} {when(confirmation.at_ms)}"
         return Text(f"{confirmation.scope} is confirmed", style="bold").append(f"{by}: {of} to move", "not bold")

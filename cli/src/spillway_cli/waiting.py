@@ -19,8 +19,8 @@ from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.kubernetes.objects import JOB_COMPLETE
 from spillway.rpc.client import LendingClient, PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
-from spillway.status_details import details_of, with_hold
-from spillway.texts import counted
+from spillway.status_details import details_of_status, text_with_hold
+from spillway.texts import counted_noun
 from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.exits import Code, CommandFailed
 from spillway_cli.tables import in_order, loans_text
@@ -83,7 +83,7 @@ async def _until(
 def _leaving(reply: WorkloadReply) -> str:
     """Returns a text on the replicas that have not left yet; empty if none is leaving."""
     texts = [
-        f"{counted(part.replicas_leaving, 'replica')} to leave {part.cluster}"
+        f"{counted_noun(part.replicas_leaving, 'replica')} to leave {part.cluster}"
         for part in reply.placement.parts
         if part.replicas_leaving
     ]
@@ -125,7 +125,9 @@ async def until_withdrawn(client: LendingClient, cluster: str, seconds: float, s
         if not found.withdrawing:
             raise CommandFailed(f"{cluster}: it lends again: somebody declared it")
         away = found.nodes_lent + found.nodes_recalled + found.nodes_checking
-        left = f"{counted(away, 'node')} to come back" if away else "all nodes are back, their marks are looked for"
+        left = (
+            f"{counted_noun(away, 'node')} to come back" if away else "all nodes are back, their marks are looked for"
+        )
         say(f"{cluster}: {left}")
         return False
 
@@ -148,7 +150,9 @@ async def until_handed_over(
             raise CommandFailed(f"{name}: it is {cluster.phase} now: somebody called it off")
         if phase == PHASE_DRAINING and not cluster.workloads:
             return True
-        left = f"{counted(cluster.replicas, 'replica')} of {counted(cluster.workloads, 'workload')} still there"
+        left = (
+            f"{counted_noun(cluster.replicas, 'replica')} of {counted_noun(cluster.workloads, 'workload')} still there"
+        )
         left += f": {named}" if (named := left_text(cluster)) else ""
         held = held_back(await client.list_brakes(ListBrakesRequest()), name)
         left += "".join(f"; {text}" for text in (loans_text(cluster), held, cluster.trouble) if text)
@@ -221,21 +225,21 @@ def _unready(reply: WorkloadReply) -> str:
     for part in reply.placement.parts:
         status = statuses.get(part.cluster)
         if part.removing:
-            return with_hold(f"{part.cluster}: being removed", status)
+            return text_with_hold(f"{part.cluster}: being removed", status)
         if status is None:
             return f"{part.cluster}: nothing heard of it yet"
         if not status.current:
-            return with_hold(f"{part.cluster}: not carried out yet", status)
+            return text_with_hold(f"{part.cluster}: not carried out yet", status)
         if status.state != STATE_PRESENT:
             return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
-        job = details_of(status).job
+        job = details_of_status(status).job
         if job is not None and job.condition == JOB_COMPLETE:
             continue
         if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
             waits = f", {status.unschedulable} pending" if status.unschedulable else ""
             return f"{part.cluster}: {min(status.ready, status.updated)} of {part.replicas} ready{waits}"
         if status.replicas > part.replicas and reply.kind != "Job":
-            return f"{part.cluster}: {counted(status.replicas - part.replicas)} more than asked for still there"
+            return f"{part.cluster}: {counted_noun(status.replicas - part.replicas)} more than asked for still there"
     return ""
 
 

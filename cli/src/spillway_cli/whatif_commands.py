@@ -11,7 +11,7 @@ from planner.core.explaining.simulating import Simulation
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.placement.recording import CODE_VERSION
 from planner.core.placement.replaying import NotReplayable, ReplayResult
-from planner.core.placement.replaying import replay as replay_division
+from planner.core.placement.replaying import replay_division
 from spillway import api
 from spillway.events import DecisionRecorded
 from spillway.rpc.client import PlannerClient
@@ -60,7 +60,7 @@ def replay(
             console().print(whatif_tables.replayed(record, found, notes))
         else:
             print_machine(_replay_document(record, found, notes), output)
-        return Code.DONE if found.same else Code.FAILED
+        return Code.DONE if found.is_same else Code.FAILED
 
     raise typer.Exit(with_planner(context, body))
 
@@ -82,7 +82,7 @@ def _notes(record: DecisionRecorded) -> list[str]:
     notes = []
     if record.code_version != CODE_VERSION:
         notes.append(f"decided by version {record.code_version}, divided again by {CODE_VERSION}")
-    here = set(PlannerRules().text().split())
+    here = set(PlannerRules().to_text().split())
     other = [entry for entry in record.settings.split() if entry not in here]
     if other:
         notes.append(f"settings that are not this version's defaults; no division reads them: {', '.join(other)}")
@@ -97,7 +97,7 @@ def _replay_document(record: DecisionRecorded, found: ReplayResult, notes: list[
         "cause": record.cause,
         "at_ms": record.at_ms,
         "compared": whatif_tables.COMPARED,
-        "same": found.same,
+        "same": found.is_same,
         "differences": list(found.differences),
         "aside": list(found.aside),
         "notes": notes,
@@ -161,7 +161,7 @@ def simulate(  # noqa: PLR0913 - the options of a command are its parameters
     with guarded():
         if save is not None:
             _save(replies, save)
-        if not exports.is_counted(replies):
+        if not exports.has_event_counts(replies):
             say(NOT_COUNTED)
         simulation, is_settled = simulated(replies, without or (), nodes, groups, state)
         document = whatif_tables.simulation_document(simulation, is_settled, replies[0])
@@ -192,14 +192,14 @@ def simulated(
             raise bad_input(f"--state {file}: the file cannot be used: {why}") from None
         raise CommandFailed(f"the exported state cannot be used: {why}") from None
     for cluster in without:
-        simulation.lose(cluster)
+        simulation.lose_cluster(cluster)
     for cluster, like, count in nodes:
         simulation.add_nodes(cluster, like, count)
     for group in groups:
         texts = tuple(document.text for document in group.documents)
-        answer = simulation.apply(group.key, api.ApplyRequest(texts))
+        answer = simulation.answer_request(group.key, api.ApplyRequest(texts))
         answer.refused = place_names(answer.refused, group.documents)
-    return simulation, simulation.settle()
+    return simulation, simulation.run_until_quiet()
 
 
 async def _exported(client: PlannerClient) -> list[api.ExportReply]:
@@ -208,14 +208,14 @@ async def _exported(client: PlannerClient) -> list[api.ExportReply]:
 
 def _save(replies: list[api.ExportReply], file: Path) -> None:
     try:
-        exports.save(replies, file)
+        exports.save_export(replies, file)
     except OSError as error:
         raise CommandFailed(f"{file}: {error.strerror or error}") from None
 
 
 def _loaded(file: Path) -> list[api.ExportReply]:
     try:
-        return exports.load(file)
+        return exports.load_export(file)
     except exports.NotAnExport as why:
         raise bad_input(f"--state {why}: expected a complete file written by `spillway export`") from None
 

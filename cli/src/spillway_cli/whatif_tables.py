@@ -10,7 +10,7 @@ from planner.core.explaining.simulating import Simulation
 from planner.core.placement.replaying import ReplayResult
 from spillway.api import ExportReply
 from spillway.events import DecisionRecorded
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli.output import table, when
 
 COMPARED = "the division: from the situation in the record (held, policy, every room), computed again"
@@ -20,10 +20,10 @@ def replayed(record: DecisionRecorded, found: ReplayResult, notes: list[str]) ->
     title = Text(f"{record.namespace}/{record.name}", style="bold")
     title.append(f"  decision {record.generation}, {record.cause}, {when(record.at_ms)}", style="not bold")
     places = ", ".join(f"{name} {count}" for name, count in sorted(found.division.replicas.items()) if count)
-    verdict = "the same comes out, to the last byte" if found.same else "ANOTHER DIVISION COMES OUT"
+    verdict = "the same comes out, to the last byte" if found.is_same else "ANOTHER DIVISION COMES OUT"
     lines = [
         title,
-        Text(verdict, style="green" if found.same else "bold red"),
+        Text(verdict, style="green" if found.is_same else "bold red"),
         Text(f"  compared    {COMPARED}"),
         Text(f"  divided     {record.replicas} replicas: {places or 'none'}; {found.division.unplaced} have no place"),
         Text(f"  recorded    {_digest(found.recorded)}"),
@@ -36,7 +36,7 @@ def replayed(record: DecisionRecorded, found: ReplayResult, notes: list[str]) ->
 
 
 def _digest(text: bytes) -> str:
-    return f"{counted(len(text), 'byte')}, sha256 {hashlib.sha256(text).hexdigest()[:16]}"
+    return f"{counted_noun(len(text), 'byte')}, sha256 {hashlib.sha256(text).hexdigest()[:16]}"
 
 
 def simulation_document(simulation: Simulation, is_settled: bool, header: ExportReply) -> dict[str, Any]:

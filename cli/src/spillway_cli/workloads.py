@@ -172,7 +172,7 @@ async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:
     try:
         return await call
     except api.RequestError as error:
-        raise error.in_words(place_names(error.text, documents)) from None
+        raise error.with_text(place_names(error.text, documents)) from None
 
 
 async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output: Format, seconds: float) -> Code:

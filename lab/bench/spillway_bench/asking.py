@@ -65,13 +65,13 @@ async def measure_one_frozen(rig: Rig) -> Mapping[str, Measured]:
 
     await one_by_one(WARM_CALLS, ask)
     well = await half()
-    rig.stack.silence(EMPTY)
+    rig.stack.silence_member(EMPTY)
     try:
         frozen = await half()
         await rig.until(f"{EMPTY} is missed", is_missed, FROZEN_SECONDS)
         frozen += await half()
     finally:
-        rig.stack.wake(EMPTY)
+        rig.stack.wake_member(EMPTY)
     await rig.until(f"{EMPTY} is back", lambda: rig.is_cluster_ready(EMPTY), FROZEN_SECONDS)
     well += await half()
     rig.say(

@@ -15,10 +15,10 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.requests import asking, decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, BatchAnswer, BatchItem, PlanBatchReply, PlanBatchRequest
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import SHAPE_ADMITTED, Event, ShapeAdmitted, ShapeAsked
 from spillway.v1 import planner_pb2
-from spillway.wire import fill_message, unpack_columns, value_from
+from spillway.wire import fill_message, unpack_columns, value_from_message
 from spillway_local.fleet_plan import deployment
 
 from .big_fleet import FleetSize, cluster_name, joined, reported
@@ -68,11 +68,11 @@ def fleet_of(case: Case) -> Bench:
     """Its clusters, each held by a propagator, so that they are asked."""
     bench = Bench(FleetSize(case.clusters, case.nodes, 0))
     for index in range(case.clusters):
-        bench.state.apply(joined(index), NOW)
+        bench.state.apply_event(joined(index), NOW)
         block = reported(index, case.nodes)
-        bench.state.apply(block, NOW, columns=unpack_columns(block.columns))
+        bench.state.apply_event(block, NOW, columns=unpack_columns(block.columns))
         bench.changed(cluster_name(index))
-        bench.state.admitted.claimed(cluster_name(index))
+        bench.state.admitted.note_claim(cluster_name(index))
     return bench
 
 
@@ -90,22 +90,22 @@ def batch_bytes(number: int, unlike: bool) -> bytes:
 def plan(bench: Bench, data: bytes) -> Spent:
     """One batch, as the planner's shell plans it."""
     state, spent = bench.state, Spent()
-    read = value_from(planner_pb2.PlanBatchRequest.FromString(data), PlanBatchRequest)
+    read = value_from_message(planner_pb2.PlanBatchRequest.FromString(data), PlanBatchRequest)
     requests = [item.apply for item in read.items if item.apply is not None]
     spent.note(alone=True)
-    new = {asking.digest_of(request): request for request in requests}
-    asked = [found.event for found in asking.questions(state, new.values(), bench.moment())]
+    new = {asking.template_digest(request): request for request in requests}
+    asked = [found.event for found in asking.shape_questions(state, new.values(), bench.moment())]
     for digest in new:
-        state.admitted.saw(digest)
+        state.admitted.note_declared(digest)
     spent.note(alone=False)
     written(asked)
     spent.note(alone=True)
     answer(state, asked)
     events, answers = list[Event | Tombstone](), []
     for request in requests:
-        decided, reply = decisions.apply(state, request, bench.moment()).both
+        decided, reply = decisions.decide_apply(state, request, bench.moment()).events_and_reply
         for event in decided:
-            state.apply(event, NOW)
+            state.apply_event(event, NOW)
         events += decided
         answers.append(BatchAnswer("OK", "", reply))
     spent.note(alone=False)
@@ -121,12 +121,12 @@ def answer(state: PlannerState, asked: Sequence[ShapeAsked]) -> None:
     for event in asked:
         for cluster in event.clusters:
             said = ShapeAdmitted(event.template, cluster, 1, 1, event.namespace, SHAPE_ADMITTED, "", None)
-            state.apply(said, NOW)
+            state.apply_event(said, NOW)
 
 
 def written(events: Sequence[Event | Tombstone]) -> None:
     for event in events:
-        outgoing(event)
+        outgoing_record(event)
 
 
 def measure(case: Case, batches: int) -> tuple[float, float]:

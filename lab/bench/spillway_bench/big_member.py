@@ -37,7 +37,7 @@ async def _serve(asked: argparse.Namespace) -> None:
     token = secrets.token_hex(16)
     async with SimCluster(asked.name, Settings(start_unix_seconds=time.time())) as cluster:
         deployments = max(1, asked.pods // PODS_PER_DEPLOYMENT)
-        cluster.load(
+        cluster.load_objects(
             [NodeSpec(NODE_PREFIX, asked.nodes, zones=("a", "b", "c"))],
             LoadSpec(asked.pods, deployments, cpu_millis=POD_CPU_MILLIS),
         )

@@ -55,7 +55,7 @@ class LogTap:
 @asynccontextmanager
 async def _tapped(bus: KafkaBus) -> AsyncIterator[LogTap]:
     tap = LogTap()
-    async with bus.follow((CAPACITY, CAPACITY_CHANGES)) as feed:
+    async with bus.follow_topics((CAPACITY, CAPACITY_CHANGES)) as feed:
 
         async def read() -> None:
             async for batch in feed:
@@ -130,7 +130,7 @@ async def download_seconds(endpoint: Endpoint) -> float:
             if kind in WORKLOAD_KINDS:
                 query["labelSelector"] = f"{FLEET_LABEL}=any"
             while True:
-                url, accept = endpoint.server + kind.path(), kind.accept("List")
+                url, accept = endpoint.server + kind.path(), kind.accept_header("List")
                 async with session.get(url, params=query, headers={"Accept": accept}) as answer:
                     answer.raise_for_status()
                     page = json.loads(await answer.read())

@@ -60,8 +60,8 @@ async def measure_freed(rig: Rig) -> Mapping[str, Measured]:
 async def _free(rig: Rig, member: "_Member", nodes: list[str], random: Random) -> list[float]:
     """From before a blocker's deletion is sent until the placement was read from the log, of each node."""
     seconds = []
-    async with rig.bus() as bus, bus.follow((PLACEMENTS,), {}) as feed:
-        await feed.ends()
+    async with rig.bus() as bus, bus.follow_topics((PLACEMENTS,), {}) as feed:
+        await feed.end_offsets()
         for node in nodes:
             await asyncio.sleep(random.uniform(0.0, PAUSE_LONGEST_SECONDS))
             started = time.perf_counter()

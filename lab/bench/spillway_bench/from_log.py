@@ -19,7 +19,7 @@ from planner.core.requests import declaring
 from planner.log.intake import WHOLE
 from spillway.addresses import Tombstone
 from spillway.api import CapacityRequest, ListBrakesRequest
-from spillway.bus import reached
+from spillway.bus import has_reached_ends
 from spillway.events import CapacityChanged, Event, PlacementDecided, WorkloadDeclared
 from spillway.kafka.bus import KafkaBus
 from spillway.model import Generation, Part, WorkloadFacts
@@ -53,12 +53,12 @@ def measure_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measu
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
         stack.wipe()
-        stack.up()
+        stack.start()
         for service in ("snapshot-1", "propagator-1", _PLANNER):
             stack.supervision.stop_program(service)
         return asyncio.run(_measure(stack, sizes, say))
     finally:
-        stack.down()
+        stack.stop()
 
 
 async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
@@ -79,13 +79,13 @@ async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measure
 
 async def _write(bus: KafkaBus, size: FleetSize) -> None:
     """The fleet as collectors and a planner before would have left it: all workloads placed and bound."""
-    async with bus.standby_turn("planner", "bench") as turn:
-        writer = await turn.wait()
+    async with bus.join_standby_group("planner", "bench") as turn:
+        writer = await turn.wait_for_turn()
         known = [*_workloads(size, writer.epoch)]
         events: list[Event | Tombstone] = [joined(index) for index in range(size.clusters)]
         events += [event for declared, placed, _ in known for event in (declared, placed)]
         for at in range(0, len(events), EVENTS_IN_TRANSACTION):
-            await writer.write(events[at : at + EVENTS_IN_TRANSACTION])
+            await writer.write_events(events[at : at + EVENTS_IN_TRANSACTION])
     for index in range(size.clusters):
         facts = tuple(facts for number, (_, _, facts) in enumerate(known) if number % size.clusters == index)
         await bus.publish(replace(block_of(index, size.nodes), facts=facts))
@@ -95,7 +95,7 @@ def _workloads(size: FleetSize, epoch: int) -> Iterator[Known]:
     """Each of another shape, and whole in one cluster."""
     state = PlannerState(PlannerRules())
     for number, manifest in enumerate(manifests(size.shapes, KINDS, "known")):
-        declared = declaring.declared(state, read_manifests((manifest,)), None)
+        declared = declaring.next_declaration(state, read_manifests((manifest,)), None)
         generation, count = Generation(epoch, number + 1), declared.replicas
         part = Part(cluster_name(number % size.clusters), generation, count, 0, count, removing=False)
         placed = PlacementDecided(NAMESPACE, declared.name, generation, declared.generation, (part,), 0, "")
@@ -144,11 +144,11 @@ async def _read(bus: KafkaBus) -> float:
     """Seconds to read and decode the same records, without what is packed in them, and to keep nothing."""
     started = time.perf_counter()
     records = 0
-    async with bus.follow(WHOLE) as feed:
-        ends = await feed.ends()
+    async with bus.follow_topics(WHOLE) as feed:
+        ends = await feed.end_offsets()
         async for batch in feed:
             records += len(batch.records)
-            if reached(batch.positions, ends):
+            if has_reached_ends(batch.positions, ends):
                 break
     if not records:
         raise Unmeasured("nothing was in the log")

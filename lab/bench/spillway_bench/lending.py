@@ -100,10 +100,10 @@ def measure_lending(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measur
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
         stack.wipe()
-        stack.up()
+        stack.start()
         return asyncio.run(_measure(stack, sizes, say))
     finally:
-        stack.down()
+        stack.stop()
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measure
             await open_.enter_async_context(member(load_endpoint(stack.credentials, name))) for name in (POOL, *names)
         ]
         bus = await open_.enter_async_context(rig.bus())
-        feed = await open_.enter_async_context(bus.follow((RECALLS, LENDING)))
+        feed = await open_.enter_async_context(bus.follow_topics((RECALLS, LENDING)))
         group = await open_.enter_async_context(asyncio.TaskGroup())
         log = Log()
         following = group.create_task(log.follow(feed))

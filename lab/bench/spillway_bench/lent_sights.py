@@ -181,7 +181,7 @@ def _of(note: Callable[..., None], cluster: str) -> Callable[..., None]:
 async def _followed(api: ClusterApi, kind: Kind, note: Callable[..., None]) -> None:
     """A second list would tell of nothing that went meanwhile, so there may be none."""
     listed = False
-    async for batch in api.follow(kind):
+    async for batch in api.follow_objects(kind):
         for change in batch:
             match change:
                 case ListedObjects(objects):

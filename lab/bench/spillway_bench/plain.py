@@ -8,7 +8,7 @@ import numpy as np
 import zstandard
 
 from spillway.columns import NO_NODES
-from spillway.feasibility.node_match import untolerated
+from spillway.feasibility.node_match import find_untolerated_taint
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import Int64s, NodeColumns, Shape
 from spillway.v1 import events_pb2
@@ -73,7 +73,7 @@ class Plain:
             and (not shape.node_terms or any(matches_labels(term.labels, dict(found)) for term in shape.node_terms))
             for found in self.label_sets
         ]
-        taints = [untolerated(found, shape.tolerations) is None for found in self.taint_sets]
+        taints = [find_untolerated_taint(found, shape.tolerations) is None for found in self.taint_sets]
         is_open = np.array(labels)[self.label_set[part]] & np.array(taints)[self.taint_set[part]]
         result: Int64s = np.where(is_open & ~self.cordoned[part], takes, 0)
         return result

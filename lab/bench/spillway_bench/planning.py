@@ -27,7 +27,7 @@ from spillway.api import ExplainReply, ExplainRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, PlacementDecided
 from spillway.model import Generation, NodeColumns, Part, Shape, WorkloadFacts
-from spillway.running.heap import set_aside_heap, uncollected
+from spillway.running.heap import delayed_collections, set_aside_heap
 from spillway.wire import unpack_columns
 
 from .big_fleet import (
@@ -88,21 +88,21 @@ class Bench:
     def changed(self, cluster: str, rows: NodeColumns = NO_NODES, facts: Sequence[WorkloadFacts] = ()) -> None:
         self.sequences[cluster] = self.sequences.get(cluster, 0) + 1
         event = CapacityChanged(cluster, EPOCH, 0, self.sequences[cluster], 0, b"", (), tuple(facts), (), "")
-        self.state.apply(event, NOW, self.sequences[cluster], rows)
+        self.state.apply_event(event, NOW, self.sequences[cluster], rows)
 
     def plan(self, manifest: str) -> tuple[float, PlacementDecided]:
         """Seconds of the division and of the reservation of what it gave."""
         declaration = read_manifests((manifest,))
-        declared = declaring.declared(self.state, declaration, None)
+        declared = declaring.next_declaration(self.state, declaration, None)
         subject = PlacementSubject(declared, read_template(declared.manifest, declared.namespace), None)
         moment = self.moment()
-        with uncollected():
+        with delayed_collections():
             started = time.thread_time()
-            placed = placing.place(self.state, subject, moment, "Apply")
+            placed = placing.place_workload(self.state, subject, moment, "Apply")
             seconds = time.thread_time() - started
-            self.state.apply(declared, NOW)
+            self.state.apply_event(declared, NOW)
             started = time.thread_time()
-            self.state.apply(placed.placement, NOW)
+            self.state.apply_event(placed.placement, NOW)
             return seconds + time.thread_time() - started, placed.placement
 
     def bind(self, placement: PlacementDecided) -> None:
@@ -171,12 +171,12 @@ def measure(size: FleetSize, counts: Counts, parts: Sequence[str]) -> Found:
 def _refresh(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
     """CPU seconds from packed records of whole blocks to arrays, where there are such of the blocks before."""
     for index in range(bench.size.clusters):
-        bench.state.apply(joined(index), NOW)
+        bench.state.apply_event(joined(index), NOW)
     for block in blocks:
-        bench.state.apply(block, NOW, columns=unpack_columns(block.columns))
+        bench.state.apply_event(block, NOW, columns=unpack_columns(block.columns))
     started = time.thread_time()
     for block in blocks:
-        bench.state.apply(block, NOW, columns=unpack_columns(block.columns))
+        bench.state.apply_event(block, NOW, columns=unpack_columns(block.columns))
     return time.thread_time() - started
 
 
@@ -210,11 +210,11 @@ def _node_changes(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) 
 def _node_change(bench: Bench, index: int, rows: NodeColumns, shapes: Sequence[Shape]) -> float:
     name = cluster_name(index)
     for shape in shapes:  # Whatever else has changed there is not this change's doing.
-        bench.state.room(name, shape, False, NOW)
+        bench.state.room_in_cluster(name, shape, False, NOW)
     started = time.thread_time()
     bench.changed(name, rows)
     for shape in shapes:
-        bench.state.room(name, shape, False, NOW)
+        bench.state.room_in_cluster(name, shape, False, NOW)
     return time.thread_time() - started
 
 
@@ -297,7 +297,7 @@ def _explanations(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) 
 
 def _explained(bench: Bench, request: ExplainRequest) -> tuple[list[float], ExplainReply]:
     """Seconds of each step, between which a planner serves others."""
-    steps = explanation.explain(bench.state, request, bench.moment(), None)
+    steps = explanation.explain_placement(bench.state, request, bench.moment(), None)
     seconds: list[float] = []
     while True:
         started = time.thread_time()

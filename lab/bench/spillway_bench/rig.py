@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spillway.addresses import CAPACITY_CHANGES
 from spillway.api import ClusterReply, ListClustersRequest
-from spillway.bus import partition_of, reached
+from spillway.bus import has_reached_ends, partition_of
 from spillway.clusters.credentials import Endpoint, load_endpoint
 from spillway.events import TurnTaken
 from spillway.kafka.bus import KafkaBus, KafkaSettings
@@ -102,7 +102,7 @@ class Rig:
         self.start_member(BIG, self.sizes.nodes, self.sizes.pods)
 
     def start_member(self, name: str, nodes: int, pods: int) -> None:
-        port = self._ports.port(f"member-{name}", SIM_PORT)
+        port = self._ports.assign_port(f"member-{name}", SIM_PORT)
         flags = {
             "name": name,
             "port": port,
@@ -116,7 +116,7 @@ class Rig:
         kubeconfig = self.stack.credentials / f"{name}.kubeconfig"
         kubeconfig.unlink(missing_ok=True)
         command = (sys.executable, str(script), *arguments)
-        self.stack.supervision.add([Program(f"member-{name}", command, folder)])
+        self.stack.supervision.add_programs([Program(f"member-{name}", command, folder)])
         deadline = time.monotonic() + 30
         while not kubeconfig.exists():
             if time.monotonic() > deadline:
@@ -137,7 +137,7 @@ class Rig:
         return {entry.name: cpu_seconds_of(entry.pid) for entry in self.stack.status() if entry.pid}
 
     def is_ready(self, program: str) -> bool:
-        port = self._ports.recorded()[f"{program}-health"]
+        port = self._ports.port_by_name()[f"{program}-health"]
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -146,7 +146,7 @@ class Rig:
 
     def own_metric(self, program: str, name: str) -> float:
         """A metric as the program itself counts it, summed over its labels."""
-        port = self._ports.recorded()[f"{program}-health"]
+        port = self._ports.port_by_name()[f"{program}-health"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
@@ -171,13 +171,13 @@ class Rig:
     async def collector_of(self, cluster: str) -> str:
         """The program that took the cluster last, as the log has it."""
         holder = ""
-        async with self.bus() as bus, bus.follow((CAPACITY_CHANGES,)) as feed:
-            ends = await feed.ends()
+        async with self.bus() as bus, bus.follow_topics((CAPACITY_CHANGES,)) as feed:
+            ends = await feed.end_offsets()
             async for batch in feed:
                 for record in batch.records:
                     if isinstance(record.event, TurnTaken) and record.event.cluster == cluster:
                         holder = record.event.instance
-                if reached(batch.positions, ends):
+                if has_reached_ends(batch.positions, ends):
                     break
         if not holder:
             raise Unmeasured(f"no collector ever took {cluster}")

@@ -159,13 +159,13 @@ def measured(wanted: Sequence[Measurement], sizes: Sizes, folder: Path) -> list[
     stack = new_stack(folder, say)
     try:
         stack.wipe()
-        stack.up()
+        stack.start()
         return asyncio.run(_measure_all(wanted, stack, sizes, say))
     except Exception as error:
         return [figure for entry in wanted for figure in _failed(entry, f"the platform did not start: {error!r}", say)]
     finally:
         say("the platform stops")
-        stack.down()
+        stack.stop()
 
 
 async def _measure_all(

@@ -22,13 +22,13 @@ from hpa.core.heard.inputs import WorkloadInputs
 from hpa.core.rules import DEFAULT_RULES
 from hpa.core.sizing.composing import SizingState
 from hpa.core.state import HpaState
-from spillway.addresses import address_of
+from spillway.addresses import address_of_event
 from spillway.bus import Outgoing, partition_of
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import Event
 from spillway.kafka.topics import TopicSettings
 from spillway.model import Generation
-from spillway.wire import decode
+from spillway.wire import decode_event
 
 from .machine import memory_of
 from .scaled_fleet import CPU, QUICK, Size, all_pods, declared, policy, samples
@@ -54,7 +54,7 @@ class Written:
     def read(self) -> HeardRecord:
         """As if it had come just now."""
         heard = self.heard
-        event = decode(heard.topic, self.kind, self.data)
+        event = decode_event(heard.topic, self.kind, self.data)
         return HeardRecord(heard.topic, heard.partition, heard.offset, heard.key, event)
 
 
@@ -65,7 +65,7 @@ class Log:
         self._ends: dict[tuple[str, int], int] = {}
 
     def written(self, event: Event) -> Written:
-        record, address = outgoing(event), address_of(event)
+        record, address = outgoing_record(event), address_of_event(event)
         place = (address.topic.name, partition_of(address.partition_by, PARTITIONS))
         offset = self._ends[place] = self._ends.get(place, -1) + 1
         return Written(HeardRecord(*place, offset, address.key, event), record.kind, record.value or b"")
@@ -74,14 +74,14 @@ class Log:
 def make_state(size: Size, log: Log, make_inputs: Callable[[], WorkloadInputs]) -> HpaState:
     """All workloads with their pods and policies, and the turn taken; nothing is decided yet."""
     state = HpaState(DEFAULT_RULES, lambda key: partition_of(key, PARTITIONS))
-    state.read_whole()
+    state.apply_early_records()
     for number in range(size.workloads):
         workload = log.written(declared(number)).read()
         state.inputs[workload.workload] = make_inputs()
-        state.follow(workload)
+        state.follow_record(workload)
         for one in all_pods(number, NOW_MS - 1_000):
-            state.follow(log.written(one).read())
-        state.follow(log.written(policy(number, CPU, Generation(1, number + 1), NOW_MS - 1_000)).read())
+            state.follow_record(log.written(one).read())
+        state.follow_record(log.written(policy(number, CPU, Generation(1, number + 1), NOW_MS - 1_000)).read())
     sequence = count(1)
     state.take_turn(lambda: Generation(2, next(sequence)), NOW_MS)
     return state
@@ -91,8 +91,8 @@ def hear(state: HpaState, group: Sequence[HeardRecord]) -> Events:
     """What is decided on a group, as service.py has it done."""
     events: Events = []
     for heard in group:
-        events += state.hear(heard, heard.at_ms)
-    return [*events, *state.fire(group[-1].at_ms)]
+        events += state.decide_on_record(heard, heard.at_ms)
+    return [*events, *state.make_due_decisions(group[-1].at_ms)]
 
 
 def groups(records: Sequence[Written]) -> list[Sequence[Written]]:
@@ -107,7 +107,7 @@ def decide_all(state: HpaState, records: Sequence[Written]) -> tuple[float, Even
         began = time.process_time()
         decided += hear(state, heard)
         seconds += time.process_time() - began
-        state.unwritten()
+        state.take_unwritten_states()
     return seconds, decided
 
 
@@ -118,7 +118,7 @@ def carry_all(state: HpaState, records: Sequence[Written]) -> tuple[float, float
         began = time.process_time()
         heard = [record.read() for record in group]
         read = time.process_time()
-        events = [*hear(state, heard), *state.unwritten()]
+        events = [*hear(state, heard), *state.take_unwritten_states()]
         decided = time.process_time()
         encoded(events)
         ended = time.process_time()
@@ -128,7 +128,7 @@ def carry_all(state: HpaState, records: Sequence[Written]) -> tuple[float, float
 
 
 def encoded(events: Events) -> list[Outgoing]:
-    return [outgoing(event) for event in events]
+    return [outgoing_record(event) for event in events]
 
 
 def remembered(state: HpaState) -> list[SizingState]:

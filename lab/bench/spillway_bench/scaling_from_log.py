@@ -25,7 +25,7 @@ from spillway.events_scaling import LoadObserved, ScaleStateChanged
 from spillway.kafka.bus import KafkaBus
 from spillway.model import Generation
 from spillway.rpc.client import PlannerClient
-from spillway.wire import TYPE_PREFIX, decode
+from spillway.wire import TYPE_PREFIX, decode_event
 from spillway_local.stack import Stack, StackOptions
 
 from .figures import Measured, Unmeasured, in_ms
@@ -88,12 +88,12 @@ def measure_scaling_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[st
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
         stack.wipe()
-        stack.up()
+        stack.start()
         for service in ("snapshot-1", "propagator-1", "planner-1", _HPA):
             stack.supervision.stop_program(service)
         return asyncio.run(_measure(stack, sizes, say))
     finally:
-        stack.down()
+        stack.stop()
 
 
 async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
@@ -207,7 +207,7 @@ async def _arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator
 
 
 def _changed(value: bytes) -> bool:
-    event = decode(LOAD.name, LOAD_TYPE, value)
+    event = decode_event(LOAD.name, LOAD_TYPE, value)
     return isinstance(event, LoadObserved) and event.source == CHANGED
 
 
@@ -239,18 +239,18 @@ async def _relay(rig: Rig, bus: KafkaBus) -> AsyncIterator[None]:
 
 async def _write(bus: KafkaBus, plan: Plan) -> None:
     now_ms = time.time_ns() // 1_000_000
-    async with bus.standby_turn("planner", "bench") as turn:
-        writer = await turn.wait()
+    async with bus.join_standby_group("planner", "bench") as turn:
+        writer = await turn.wait_for_turn()
         await _write_all(writer, [declared(number) for number in range(plan.workloads)])
-    async with bus.standby_turn("hpa", "bench") as turn:
-        writer = await turn.wait()
+    async with bus.join_standby_group("hpa", "bench") as turn:
+        writer = await turn.wait_for_turn()
         generations = (Generation(writer.epoch, number + 1) for number in range(plan.workloads))
         await _write_all(writer, [policy(number, QUEUE, one, now_ms) for number, one in enumerate(generations)])
 
 
 async def _write_all(writer: Writer, events: Sequence[Event]) -> None:
     for at in range(0, len(events), EVENTS_IN_TRANSACTION):
-        await writer.write(events[at : at + EVENTS_IN_TRANSACTION])
+        await writer.write_events(events[at : at + EVENTS_IN_TRANSACTION])
 
 
 async def _start(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
@@ -267,7 +267,7 @@ async def _start(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
 
     def knows_value(state: bytes) -> bool:
         """A turn begins with a decision on each policy without a value, and with a state of that."""
-        event = decode(SCALE_STATE.name, STATE_TYPE, state)
+        event = decode_event(SCALE_STATE.name, STATE_TYPE, state)
         return isinstance(event, ScaleStateChanged) and event.at_ms >= first_ms
 
     async with _arrivals(rig.addresses.kafka, bus.topic_name(SCALE_STATE), knows_value) as arrived:

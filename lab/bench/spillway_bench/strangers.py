@@ -173,7 +173,7 @@ async def measure(folder: Path, rounds: int) -> None:
     (folder / "callers.json").write_text(json.dumps({"callers": [{**caller, "token_sha256": digest}]}))
     (folder / "callers-mutual.json").write_text(json.dumps({"callers": [caller]}))
     authority = Authority(folder / "clients")
-    identity = tuple(map(str, authority.issue(CALLER)))
+    identity = tuple(map(str, authority.issue_certificate(CALLER)))
     with process("--serve", str(folder)) as ours, process("--bare", str(folder)) as bare:
         port, bare_port = int(_first_line(ours)), int(_first_line(bare))
         taken = [

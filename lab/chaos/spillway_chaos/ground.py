@@ -204,7 +204,7 @@ class Ground:
 
     async def times_said(self, name: str, text: str) -> int:
         """Returns how often a program's log contains this text."""
-        log = self.stack.supervision.log(name)
+        log = self.stack.supervision.log_file_of(name)
         return (await asyncio.to_thread(log.read_text, errors="replace")).count(text)
 
     async def failures(self) -> Counter[str]:
@@ -212,7 +212,7 @@ class Ground:
         return Counter({name: await self.times_said(name, _FAILED) for name in ALL_SERVICES})
 
     def url(self, name: str, page: str) -> str:
-        port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
+        port = PortBook(self.stack.folder / "ports.json").port_by_name()[f"{name}-health"]
         return f"http://127.0.0.1:{port}/{page}"
 
     async def active(self, kind: str) -> str:
@@ -331,12 +331,12 @@ def chosen_ports(options: StackOptions) -> None:
     ports = PortBook(options.folder.resolve() / "ports.json")
     base = session_port(count=PORTS_PER_NODE)
     for number in range(options.brokers):
-        ports.port("kafka" if options.brokers == 1 else f"kafka-{number + 1}", base, count=PORTS_PER_NODE)
-    ports.port("etcd", base + chance.randint(20, 40), count=2)
+        ports.assign_port("kafka" if options.brokers == 1 else f"kafka-{number + 1}", base, count=PORTS_PER_NODE)
+    ports.assign_port("etcd", base + chance.randint(20, 40), count=2)
     names = [f"{service}-{part}" for service in ALL_SERVICES for part in ("health", "rpc")]
     names += [f"{kind}{member.name}" for member in options.fleet for kind in ("member-", "member/")]
     for name in (*names, "redis"):
-        ports.port(name, base)
+        ports.assign_port(name, base)
 
 
 def _get(url: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, PLACEMENTS, SCALE, WORKLOADS
-from spillway.bus import Record, reached
+from spillway.bus import Record, has_reached_ends
 from spillway.events import PlacementDecided, TurnTaken, WorkloadDeclared
 from spillway.events_scaling import ScaleDecided
 from spillway.kafka.bus import KafkaBus, KafkaSettings
@@ -42,12 +42,12 @@ class LogAudit:
             self.fleet = bus.fleet
             if not self.positions:
                 self.positions = {(topic.name, n): 0 for topic in TOPICS for n in range(bus.partition_count(topic))}
-            async with bus.follow(TOPICS, self.positions) as feed:
-                ends, found = await feed.ends(), list[Finding]()
+            async with bus.follow_topics(TOPICS, self.positions) as feed:
+                ends, found = await feed.end_offsets(), list[Finding]()
                 async for batch in feed:
                     found += self.take(batch.records)
                     self.positions.update(batch.positions)
-                    if reached(batch.positions, ends):
+                    if has_reached_ends(batch.positions, ends):
                         break
         return found
 

@@ -40,8 +40,8 @@ async def ground_of(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterat
     async with AsyncExitStack() as exits:
         if kind == "disk":
             exits.enter_context(_small_disk(options.folder / "kafka"))
-        exits.callback(stack.down)
-        await asyncio.to_thread(stack.up)
+        exits.callback(stack.stop)
+        await asyncio.to_thread(stack.start)
         doors = {m.name: read_door(stack.credentials / f"{m.name}.kubeconfig") for m in options.fleet}
         proxies: dict[str, Proxy] = {}
         if kind == "kube":
@@ -67,7 +67,7 @@ def _options(kind: str, folder: Path) -> StackOptions:
 
 def _proxy(stack: Stack, name: str, door: Door) -> Proxy:
     """Put before a member that runs: the platform's kubeconfig names the proxy from now on."""
-    port = PortBook(stack.folder / "ports.json").port(f"proxy/{name}", 26_000)
+    port = PortBook(stack.folder / "ports.json").assign_port(f"proxy/{name}", 26_000)
     access = MemberAccess(f"https://127.0.0.1:{port}", door.token, door.ca_pem)
     write_kubeconfig(stack.credentials / f"{name}.kubeconfig", name, access)
     return Proxy(door, CredentialFiles(stack.folder / "members" / name / "credentials"), port)

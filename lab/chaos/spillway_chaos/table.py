@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from spillway_local.tools import exclusive
+from spillway_local.tools import exclusive_lock
 
 from .ledger import KINDS, LENDING_KINDS, counted
 from .rounds import Round
@@ -93,7 +93,7 @@ def write(file: Path, results: Sequence[RowResult], facts: Mapping[str, str]) ->
     """Rows of earlier runs stay until they are run again; each says what it was run on."""
     file.parent.mkdir(parents=True, exist_ok=True)
     rows = {result.row.name: result.as_json() | {"on": dict(facts)} for result in results}
-    with exclusive(file.with_suffix(".lock")):
+    with exclusive_lock(file.with_suffix(".lock")):
         before = json.loads(file.read_text())["rows"] if file.exists() else {}
         file.write_text(json.dumps({"rows": before | rows}, indent=2) + "\n")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from hpa.external_metrics.prometheus import ValueUnknown, value_of
+from hpa.external_metrics.prometheus import ValueUnknown, parse_value_milli
 from spillway.kubernetes.objects import is_object_name
 from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
 from spillway.kubernetes.quantities import nanos_of, parse_quantity
@@ -47,7 +47,7 @@ def _answer(chance: Random) -> Input:
 
 
 def _read_answer(given: tuple[int, bytes]) -> None:
-    value_of(*given)
+    parse_value_milli(*given)
 
 
 def _question(chance: Random) -> Input:

@@ -21,7 +21,7 @@ from spillway_fuzz import samples
 from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json, mutated_message, random_bytes
 from spillway_fuzz.states import known
 from spillway_fuzz.target import Input, Target
-from spillway_local.in_process import FLEET_ID, InProcess, in_process
+from spillway_local.in_process import FLEET_ID, InProcess, in_process_platform
 
 T = TypeVar("T")
 FORESEEN: Final = frozenset(
@@ -71,7 +71,7 @@ class Served:
             self._loop = None
 
     async def _open(self) -> None:
-        self._platform_entered = in_process(
+        self._platform_entered = in_process_platform(
             (),
             ("planner-1", "hpa-1", "descheduler-1"),
             planner_settings=PlannerSettings(find_seconds=0.01, shape_wait_seconds=0.0, hear_seconds_max=0.1),

@@ -15,7 +15,7 @@ from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, Listed
 from spillway.clusters.errors import Expired
 from spillway.clusters.lists import Lists
 from spillway.clusters.watch import Reflector
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.kubernetes.objects import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -37,7 +37,7 @@ from spillway_fuzz import samples
 from spillway_fuzz.mutation import mutated_bytes, mutated_json
 from spillway_fuzz.records import FLEET
 from spillway_fuzz.target import Input, Target
-from vk_bridge.core.node.usage import measured
+from vk_bridge.core.node.usage import measured_amounts
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WATCHED_PODS, OwnerCache
 
 KIND_OF: Final = {
@@ -105,7 +105,7 @@ def _line(one: Any, chance: Random) -> str:
 def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
     """Returns the objects of a page; empty if the page is refused."""
     try:
-        return tuple(API.decoded(answers.page_decoder(kind), page).items or ())
+        return tuple(API.decode_json(answers.page_decoder(kind), page).items or ())
     except ClusterUnreachable:
         return ()
 
@@ -117,7 +117,7 @@ def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
     try:
         for chunk in (watch[: len(watch) // 2], watch[len(watch) // 2 :]):
             for line in lines.feed(chunk):
-                yield reflector._change(line)
+                yield reflector._parse_change(line)
     except (ClusterUnreachable, Expired, answers.BadLine):
         return
 
@@ -130,22 +130,22 @@ def _seen(given: Answer) -> bool:
     name, page, watch = given
     kind, core = KIND_OF[name], Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
     for one in KINDS:
-        core.listed(one, [API.decoded(object_decoder(one), text) for text in SOUND[one]], 1.0)
-    core.follow([("shop", "web")])
-    core.claimed(5, 1.0)
-    core.probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
-    said = core.records(1.5, 1_000)
+        core.replace_objects(one, [API.decode_json(object_decoder(one), text) for text in SOUND[one]], 1.0)
+    core.set_scaled_workloads([("shop", "web")])
+    core.begin_epoch(5, 1.0)
+    core.note_probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
+    said = core.take_due_records(1.5, 1_000)
     found = _objects(kind, page)
-    core.listed(kind, found, 2.0)
+    core.replace_objects(kind, found, 2.0)
     for change in _changes(kind, watch):
         if isinstance(change, ObjectUpserted):
-            core.upserted(kind, (change.object,), 2.0)
+            core.upsert_objects(kind, (change.object,), 2.0)
         elif isinstance(change, ObjectRemoved):
-            core.removed(kind, change.object, 2.0)
-    core.probe_answered(2.0, core.state.nodes.count, len(core.state.pods), 2.0)
-    for record in (*said, *core.records(3.0, 2_000), *core.records(300.0, 400_000)):
+            core.remove_object(kind, change.object, 2.0)
+    core.note_probe_answered(2.0, core.state.nodes.count, len(core.state.pods), 2.0)
+    for record in (*said, *core.take_due_records(3.0, 2_000), *core.take_due_records(300.0, 400_000)):
         if not isinstance(record, Tombstone):
-            outgoing(record)
+            outgoing_record(record)
     return bool(found)
 
 
@@ -154,19 +154,19 @@ def _measured(given: Answer) -> bool:
     found = _objects(KIND_OF[name], page)
     if name == "NodeMetrics":
         for one in found:
-            measured(one.usage)
+            measured_amounts(one.usage)
         return bool(found)
     core = Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
     for one in KINDS:
-        core.listed(one, [API.decoded(object_decoder(one), text) for text in SOUND[one]], 1.0)
-    core.follow([("shop", "web")])
-    core.claimed(5, 1.0)
-    core.probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
-    core.records(1.5, 1_000)
-    core.sampled("shop", found)
-    for record in core.records(2.0, 2_000):
+        core.replace_objects(one, [API.decode_json(object_decoder(one), text) for text in SOUND[one]], 1.0)
+    core.set_scaled_workloads([("shop", "web")])
+    core.begin_epoch(5, 1.0)
+    core.note_probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
+    core.take_due_records(1.5, 1_000)
+    core.store_samples("shop", found)
+    for record in core.take_due_records(2.0, 2_000):
         if not isinstance(record, Tombstone):
-            outgoing(record)
+            outgoing_record(record)
     return bool(found)
 
 
@@ -177,10 +177,10 @@ def _watched(given: Answer) -> bool:
     found = _objects(kind, page)
     for change in (ListedObjects(found, "1"), *_changes(kind, watch)):
         _apply_watched(mirror, kind is WATCHED_NODES, change)
-    mirror.idleness.advance(2.0)
+    mirror.idleness.advance_watermark(2.0)
     for node in list(mirror.nodes):
         mirror.candidate(node, None)
-        mirror.use(node, "")
+        mirror.node_use(node, "")
         mirror.is_marked(node)
     list(mirror.real_pods())
     return bool(found)
@@ -189,7 +189,7 @@ def _watched(given: Answer) -> bool:
 def _apply_watched(mirror: OwnerCache, of_nodes: bool, change: Any) -> None:
     match change:
         case ListedObjects(objects):
-            mirror.list_nodes(objects, 1.0) if of_nodes else mirror.list_pods(objects, 1.0)
+            mirror.replace_nodes(objects, 1.0) if of_nodes else mirror.replace_pods(objects, 1.0)
         case ObjectUpserted(one):
             mirror.put_node(one, 1.0) if of_nodes else mirror.put_pod(one, 1.0)
         case ObjectRemoved(one):
@@ -201,9 +201,9 @@ def _mirrored(given: Answer) -> bool:
     kind, mirror = KIND_OF[name], ObjectMirror("own-1")
     found = _objects(kind, page)
     if kind in WORKLOADS:
-        mirror.list_workloads(name, found)
+        mirror.replace_workloads(name, found)
     else:
-        mirror.list_dependencies(name, found)
+        mirror.replace_dependencies(name, found)
     for change in _changes(kind, watch):
         match change, kind in WORKLOADS:
             case ObjectUpserted(one), True:
@@ -214,9 +214,9 @@ def _mirrored(given: Answer) -> bool:
                 mirror.upsert_dependency(name, one)
             case ObjectRemoved(one), False:
                 mirror.remove_dependency(name, one)
-    for target in mirror.targets():
-        mirror.newest(target)
-        mirror.live(target, "Deployment")
+    for target in mirror.targets_with_objects():
+        mirror.newest_workload(target)
+        mirror.live_state_of(target, "Deployment")
     return bool(found)
 
 

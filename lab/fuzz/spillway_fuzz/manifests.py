@@ -16,7 +16,7 @@ from spillway.api import ApplyRequest, RequestError
 from spillway.clusters.credentials import BadCredentials, load_endpoint
 from spillway.kubernetes.manifest_text import read_object
 from spillway.kubernetes.pod_shape import declared_shape
-from spillway.rpc.callers import Caller, callers_of
+from spillway.rpc.callers import Caller, parse_callers
 from spillway.rpc.namespaces import check_namespaces
 from spillway.settings import OperatorError
 from spillway_fuzz import samples
@@ -124,7 +124,7 @@ def _file(
 def _read_callers(path: Path) -> None:
     for name in ("callers.yaml", "callers.json", "callers.toml"):
         try:
-            callers_of(path.read_bytes(), name)
+            parse_callers(path.read_bytes(), name)
         except OperatorError:
             if name == "callers.toml":
                 raise

@@ -8,10 +8,10 @@ import zstandard
 
 from hpa.core.stored import UnreadableState, read_stored
 from planner.core.placement.replaying import NotReplayable, read_division
-from planner.core.placement.replaying import replay as replay_division
-from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of
+from planner.core.placement.replaying import replay_division
+from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of_event
 from spillway.columns import columns_of, rows_of
-from spillway.dead_letters import LetterReading, StoredRecord, outgoing
+from spillway.dead_letters import LetterReading, StoredRecord, outgoing_record
 from spillway.events import (
     CapacityChanged,
     CapacityReported,
@@ -23,9 +23,9 @@ from spillway.events import (
 )
 from spillway.events_lending import LendingDeclared
 from spillway.model import Generation
-from spillway.packed import NotPacked, pack, unpack
+from spillway.packed import NotPacked, pack_text, unpack_text
 from spillway.v1 import events_pb2
-from spillway.wire import TYPE_PREFIX, UnreadableMessage, decode, event_type, unpack_columns
+from spillway.wire import TYPE_PREFIX, UnreadableMessage, decode_event, event_type, unpack_columns
 from spillway_fuzz.mutation import mutated_bytes, mutated_message, random_bytes
 from spillway_fuzz.target import Input, Target, refusing
 from spillway_fuzz.values import divisions, packed_columns, stored_states, written
@@ -50,7 +50,7 @@ def targets() -> list[Target]:
         *records,
         Target("tombstones", _tombstone, _read, share=15),
         Target("columns", _columns, refusing(_read_columns, UnreadableMessage), share=50),
-        Target("packed text", _packed, refusing(unpack, NotPacked), share=60),
+        Target("packed text", _packed, refusing(unpack_text, NotPacked), share=60),
         Target("hpa's stored state", _stored, refusing(read_stored, UnreadableState), share=70),
         Target("recorded division", _division, refusing(_replay, NotReplayable), share=15),
     ]
@@ -96,7 +96,7 @@ def forged(kind: type, fleet: str, chance: Random) -> tuple[bytes, list[tuple[st
 def _key_of(topic: str, name: str, value: bytes) -> bytes:
     """Under which it would be believed; empty where it is unreadable."""
     try:
-        return address_of(decode(topic, name, value)).key.encode()
+        return address_of_event(decode_event(topic, name, value)).key.encode()
     except (UnreadableMessage, KeyError, UnicodeEncodeError):
         return b""
 
@@ -113,9 +113,9 @@ def _read(given: Input) -> bool:
     topic, key, name, fleet, value = given
     reading = LetterReading(FLEET, "fuzz", 10)
     headers = (("fleet", fleet), ("ce_type", name))
-    found = reading.read([StoredRecord(topic, 0, 7, key, value, headers)], 0.0)
+    found = reading.read_records([StoredRecord(topic, 0, 7, key, value, headers)], 0.0)
     for letter in reading.pending:
-        outgoing(letter)
+        outgoing_record(letter)
     return bool(found)
 
 
@@ -153,7 +153,7 @@ def _read_columns(data: bytes) -> None:
 def _packed(chance: Random) -> Input:
     if chance.random() < 0.005:
         return bomb(chance)
-    return mutated_bytes(pack(random_bytes(chance, 2_000)), chance)
+    return mutated_bytes(pack_text(random_bytes(chance, 2_000)), chance)
 
 
 def _stored(chance: Random) -> Input:

@@ -13,7 +13,7 @@ from hpa.core.state import HpaState
 from hpa.core.stored import UnreadableState
 from hpa.log import ScalingIntake as HpaIntake
 from hpa.settings import HpaSettings
-from planner.api.exports import export
+from planner.api.exports import export_state
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
@@ -35,13 +35,13 @@ from spillway.addresses import (
     SCALE_POLICIES,
     TOPICS,
     WORKLOADS,
-    address_of,
+    address_of_event,
 )
 from spillway.addresses import FLEET as FLEET_TOPIC
 from spillway.bus import Record
 from spillway.clusters.api import ClusterUnreachable
 from spillway.columns import columns_of
-from spillway.dead_letters import LetterReading, StoredRecord, dead_letter, outgoing
+from spillway.dead_letters import LetterReading, StoredRecord, dead_letter, outgoing_record
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, Event
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation, NodeRow
@@ -90,7 +90,7 @@ def _records(given: Stream) -> list[Record]:
         StoredRecord(topic, 0, number + 100, key.encode(errors="replace"), value, _headers(kind))
         for number, (topic, key, kind, value) in enumerate(given)
     ]
-    return list(reading.read(stored, 0.0))
+    return list(reading.read_records(stored, 0.0))
 
 
 def _headers(kind: str) -> tuple[tuple[str, bytes], ...]:
@@ -120,7 +120,7 @@ def known() -> list[Event]:
 
 def _as_records(events: Iterable[Event]) -> list[Record]:
     return [
-        Record(address_of(event).topic.name, 0, number, address_of(event).key, event)
+        Record(address_of_event(event).topic.name, 0, number, address_of_event(event).key, event)
         for number, event in enumerate(events)
     ]
 
@@ -136,7 +136,7 @@ def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exce
             intake.take(record, live)
             fit += 1
         except unfit as error:
-            outgoing(dead_letter((record.topic, 0, 0), "fuzz", str(error), b""))
+            outgoing_record(dead_letter((record.topic, 0, 0), "fuzz", str(error), b""))
     return fit
 
 
@@ -154,8 +154,8 @@ def _planner(given: Stream) -> bool:
     changed_keys(records)
     state.ages_ms(NOW)
     for workload in list(state.workloads.values()):
-        state.all_rooms(workload.shape, NOW, workload.key)
-    for _ in export(state, NOW, NOW_MS, FLEET):
+        state.rooms_of_fleet(workload.shape, NOW, workload.key)
+    for _ in export_state(state, NOW, NOW_MS, FLEET):
         pass
     return fit > 0
 
@@ -165,7 +165,7 @@ def _hpa(given: Stream) -> bool:
     intake = HpaIntake(lambda partition_of: HpaState(HpaSettings().rules(), partition_of))
     records, numbers = _records(given), iter(range(1, 1_000_000))
     first = len(records) // 2
-    intake.starts({(WORKLOADS.name, 0): 0})
+    intake.start_offsets({(WORKLOADS.name, 0): 0})
     fit = _taken(intake, records[:first], False, BadPolicy, UnreadableState)
     state = intake.state
     events = state.take_turn(lambda: Generation(9, next(numbers)), NOW_MS)
@@ -177,10 +177,10 @@ def _hpa(given: Stream) -> bool:
     intake.hear = hear
     fit += _taken(intake, records[first:], True)
     for one in intake._heard:
-        events += state.hear(one, NOW_MS)
-    events += [*state.fire(NOW_MS + 60_000), *state.unwritten()]
+        events += state.decide_on_record(one, NOW_MS)
+    events += [*state.make_due_decisions(NOW_MS + 60_000), *state.take_unwritten_states()]
     for event in events:
-        outgoing(event)
+        outgoing_record(event)
     return fit > 0
 
 
@@ -200,21 +200,21 @@ def _bus() -> LocalBus:
 
 def _propagator(given: Stream) -> bool:
     service = Propagator(_bus(), _no_cluster, PropagatorSettings(), "propagator-1")
-    return _told(service._apply, given) > 0
+    return _told(service._apply_record, given) > 0
 
 
 def _propagator_wants(given: Stream) -> bool:
     """Reads all records, then asks for the wanted state of each place."""
     desired, records = DesiredState(), _records(given)
     for record in records:
-        desired.apply(record.topic, record.key, record.event)
+        desired.apply_record(record.topic, record.key, record.event)
     for cluster in NAMES:
-        list(desired.hindered(cluster))
+        list(desired.hindered_templates(cluster))
         for place in (*desired.targets(cluster), Place(cluster, "shop", "web")):
-            desired.wanted(place)
-            desired.template(place)
-    desired.superseded()
-    desired.digests()
+            desired.wanted_state(place)
+            desired.wanted_template(place)
+    desired.targets_of_obsolete_statuses()
+    desired.declared_template_digests()
     return bool(records)
 
 
@@ -224,11 +224,11 @@ def _snapshot(given: Stream) -> bool:
         CLUSTERS.name: service._apply_cluster,
         SCALE_POLICIES.name: service._apply_policy,
         CAPACITY_CHANGES.name: service._apply_change,
-        **dict.fromkeys((CAPACITY.name, PENDING.name, PODS.name), service._apply_own),
+        **dict.fromkeys((CAPACITY.name, PENDING.name, PODS.name), service._apply_own_record),
     }
     fit = _told(lambda record: apply[record.topic](record), given)
     for cluster in list(service._book._seen):
-        for key in [*service._book.foreign(cluster, 2**62, {}), *service._book.left_over(cluster)]:
+        for key in [*service._book.foreign_keys(cluster, 2**62, {}), *service._book.keys_left_over(cluster)]:
             address_of_key(cluster, key)
     return fit > 0
 
@@ -236,12 +236,12 @@ def _snapshot(given: Stream) -> bool:
 def _bridge(given: Stream) -> bool:
     state, records = LendingLogState(), _records(given)
     for record in records:
-        state.forget(record.topic, record.key) if record.event is None else state.apply(record.event)
+        state.apply_tombstone(record.topic, record.key) if record.event is None else state.apply_event(record.event)
     for cluster in (*NAMES, *state.loans):
-        state.is_concerned(cluster)
-        state.lends(cluster)
-        state.needs(cluster)
-        list(state.left_behind(cluster))
+        state.has_work_in_cluster(cluster)
+        state.lending_in_force(cluster)
+        state.needed_shapes(cluster)
+        list(state.stale_virtual_nodes(cluster))
     return bool(records)
 
 

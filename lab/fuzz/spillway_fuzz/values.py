@@ -10,12 +10,12 @@ from random import Random
 from typing import Any, Final
 
 from hpa.core.stored import NOTHING_STORED, stored_bytes
-from spillway.addresses import EVENTS_BY_TOPIC, RecordAddress, address_of
+from spillway.addresses import EVENTS_BY_TOPIC, RecordAddress, address_of_event
 from spillway.columns import columns_of
 from spillway.events import Event
 from spillway.model import Generation, HostPort, NodeRow, PodTable, Taint
-from spillway.packed import pack
-from spillway.wire import encode, pack_columns
+from spillway.packed import pack_text
+from spillway.wire import encode_event, pack_columns
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import ODD_NUMBERS, ODD_TEXTS, mutated_bytes, mutated_json
 
@@ -68,7 +68,7 @@ def written(kind: type, chance: Random) -> tuple[Event, bytes, RecordAddress]:
     for _ in range(50):
         event = event_of(kind, chance)
         try:
-            return event, encode(event), address_of(event)
+            return event, encode_event(event), address_of_event(event)
         except (ValueError, TypeError, OverflowError, KeyError):  # A number that is too large; a service without turns.
             continue
     raise Unmakeable(kind.__name__)
@@ -149,11 +149,11 @@ def stored_states(chance: Random) -> bytes:
     """As hpa writes them; mutated as JSON before they are packed."""
     if chance.random() < 0.5:
         return stored_bytes(NOTHING_STORED)
-    return pack(mutated_json(samples.STORED, chance).encode(errors="replace"))
+    return pack_text(mutated_json(samples.STORED, chance).encode(errors="replace"))
 
 
 def divisions(chance: Random) -> bytes:
-    return pack(mutated_json(samples.DIVISION, chance).encode(errors="replace"))
+    return pack_text(mutated_json(samples.DIVISION, chance).encode(errors="replace"))
 
 
 _SCALARS: Final[dict[Any, Callable[[str, Random], Any]]] = {

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from spillway_local.kube_binary import find_go
-from spillway_local.tools import built_once, cache_folder, files_digest, run_tool, say
+from spillway_local.tools import built_once, cache_folder, files_digest, print_message, run_tool
 
 MODULE_FOLDER = Path(__file__).resolve().parents[1] / "scheduler"
 
@@ -25,13 +25,15 @@ def ensure_oracle() -> Path:
 
 def _build(program: Path) -> None:
     started = time.monotonic()
-    say(f"building {program} (the scheduler of Kubernetes): seconds after `make kube`, 3 to 8 minutes without")
+    print_message(
+        f"building {program} (the scheduler of Kubernetes): seconds after `make kube`, 3 to 8 minutes without"
+    )
     unfinished = program.with_suffix(".unfinished")
     build = ("build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(unfinished), ".")
     run_tool(("nice", "-n", "10", str(find_go()), *build), MODULE_FOLDER, {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"})
     unfinished.replace(program)
     size_mebibytes = program.stat().st_size / 2**20
-    say(f"built {program} ({size_mebibytes:.0f} MiB) in {time.monotonic() - started:.0f} s")
+    print_message(f"built {program} ({size_mebibytes:.0f} MiB) in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from planner.core.feasibility.admitted import with_overhead
+from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.feasibility.room import room_on_nodes
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import SnapshotSettings
@@ -16,8 +16,8 @@ from spillway.clusters.answers import page_decoder
 from spillway.columns import columns_of
 from spillway.events import CapacityReported
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.feasibility.fit import fit
-from spillway.feasibility.volumes import NO_CLAIMS, limited, uncomputed
+from spillway.feasibility.fit import compute_fit
+from spillway.feasibility.volumes import NO_CLAIMS, volume_claim_warnings, with_volume_limits
 from spillway.kubernetes.objects import NAMESPACES, NODES, PODS, VOLUME_CLAIMS, VOLUMES, Kind, Manifest
 from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import Shape
@@ -51,30 +51,30 @@ def planner_answer(world: Mapping[str, Any], template: Manifest, namespace: str)
         return PlannerAnswer(refused=error.text)
     view = cluster_view(world)
     shape, unknown = shape_there(declared, view)
-    result = fit(shape, view.nodes)
+    result = compute_fit(shape, view.nodes)
     room = room_on_nodes(shape, result, ())
     rows = zip(view.nodes.names, result.per_node, strict=False)
     by_node = {name: int(count) for name, count in rows if name and count}
-    unmodelled = (*with_overhead(declared.unmodelled, declared), *unknown)
+    unmodelled = (*unmodelled_with_overhead(declared.unmodelled, declared), *unknown)
     return PlannerAnswer(room.certain, room.possible, by_node, result.limit().text, unmodelled)
 
 
 def shape_there(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[str, ...]]:
     """Returns the shape for that cluster, and the parts of its volume claims that are not computed there."""
     claims = view.claims.get(declared.namespace, NO_CLAIMS)
-    shape = limited(declared, claims)
-    return shape, uncomputed(((view.name, shape, claims),))
+    shape = with_volume_limits(declared, claims)
+    return shape, volume_claim_warnings(((view.name, shape, claims),))
 
 
 def cluster_view(world: Mapping[str, Any]) -> ClusterView:
     """Returns the view of a cluster of these objects: nodes, pods, namespaces, and perhaps volumes and claims."""
     state = ClusterState("oracle", _SETTINGS)
     for kind, name in _KINDS:
-        state.listed(kind, _decoded(kind, world.get(name, ())), 0.0)
-    whole = state.whole()
+        state.replace_objects(kind, _decoded(kind, world.get(name, ())), 0.0)
+    whole = state.whole_state()
     view = ClusterView(CLUSTER)
     report = CapacityReported(CLUSTER, 1, 0, 1, 0, 0, b"", (), whole.namespaces)
-    view.apply_reported(report, wire.unpack_columns(wire.pack_columns(columns_of(whole.rows))))
+    view.apply_capacity_reported(report, wire.unpack_columns(wire.pack_columns(columns_of(whole.rows))))
     return view
 
 

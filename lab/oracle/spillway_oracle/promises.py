@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.core.feasibility.admitted import with_overhead
+from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.feasibility.promises import ClusterReservations as PlannersPromises
 from planner.core.feasibility.reservation import Reservation
 from spillway.api import RequestError
@@ -126,12 +126,12 @@ def _promise(chance: Chance) -> Promises | None:
             shape, unknown = shape_there(shape_of(asked, namespace, "template"), view)
         except RequestError:
             return None
-        if with_overhead(shape.unmodelled, shape) or unknown:
+        if unmodelled_with_overhead(shape.unmodelled, shape) or unknown:
             return None
-        certain = promised.room(view, shape, node_groups=False).certain
+        certain = promised.room_in_cluster(view, shape, node_groups=False).certain
         replicas = certain if chance.yes(60) else chance.integer(0, certain)
         reservation = Reservation(replicas, 0, 0, ((shape, replicas),) if replicas else (), ())
-        promised.set(CLUSTER, (namespace, f"workload-{index}"), reservation)
+        promised.set_reservation(CLUSTER, (namespace, f"workload-{index}"), reservation)
         labels = asked["metadata"]["labels"] | {HASH: f"{NEW_HASH}-{index}"}
         parts.append(Part(namespace, asked | {"metadata": {"labels": labels}}, replicas))
     return Promises(case.world, tuple(parts))

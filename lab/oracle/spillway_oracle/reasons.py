@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.core.explaining.witness import explain_node
 from spillway.api import NodeFilter
-from spillway.feasibility.own_template import candidates
+from spillway.feasibility.own_template import candidate_shapes
 from spillway.kubernetes.objects import Manifest
 from spillway.kubernetes.pod_shape import shape_of
 
@@ -64,7 +64,7 @@ def compared(case: Case, nodes: Mapping[str, int], refused: tuple[Refused, ...],
     """nodes: the replicas that stand on each; pod: one of them, as the API server stored it."""
     view = cluster_view({**case.world, "pods": [*case.world["pods"], *_pods(nodes, pod)]})
     shape, _ = shape_there(shape_of(case.template, case.namespace, "template"), view)
-    is_hash_unknown = len(candidates(shape, view.nodes)) > 1
+    is_hash_unknown = len(candidate_shapes(shape, view.nodes)) > 1
     for node, plugin, words in refused:
         filters = explain_node(shape, view.nodes, CLUSTER, node).filters
         yield Compared(node, plugin, _kind(filters, plugin, words, is_hash_unknown))

@@ -103,12 +103,12 @@ class Member:
         self._late: asyncio.Queue[tuple[float, float, Report]] = asyncio.Queue()
         self._said_at, self._made, self._leavings = 0.0, 0, 0
         self._left: list[tuple[float, Manifest]] = []
-        self._collector.listed(NODES, decoded(NODES, cluster.nodes), 0.0)
-        self._collector.listed(PODS, decoded(PODS, cluster.pods), 0.0)
+        self._collector.replace_objects(NODES, decoded(NODES, cluster.nodes), 0.0)
+        self._collector.replace_objects(PODS, decoded(PODS, cluster.pods), 0.0)
 
     async def begin(self) -> None:
         self._collector.take_changes()
-        await self._listener.begin(self.cluster, self._collector.whole())
+        await self._listener.begin(self.cluster, self._collector.whole_state())
 
     @property
     def pending(self) -> int:
@@ -127,12 +127,12 @@ class Member:
             if known is not None:
                 self._scale(known, 0)
                 del self.objects[key]
-                self._collector.removed(DEPLOYMENTS, self._object(known))
+                self._collector.remove_object(DEPLOYMENTS, self._object(known))
             self._gone[key] = version
             return
         if known is None:
             known = self.objects[key] = Deployed(workload, version, 0)
-            self._collector.upserted(REPLICASETS, replica_set(_uid(key)))
+            self._collector.upsert_object(REPLICASETS, replica_set(_uid(key)))
         known.version = version
         self._scale(known, replicas)
 
@@ -195,7 +195,7 @@ class Member:
             else:
                 self._note_failure(known, one, now)
             made = pod(f"{one.name}-0", _uid(known.workload.key), known.workload.pod_template, one.node)
-            self._collector.upserted(PODS, made)
+            self._collector.upsert_object(PODS, made)
             self._show(known)
 
     def _is_hopeless(self, known: Deployed) -> bool:
@@ -211,7 +211,7 @@ class Member:
         one.retry_at, one.wait = now + one.wait, min(2 * one.wait, RETRY_LONGEST_SECONDS)
 
     def _show(self, known: Deployed) -> None:
-        self._collector.upserted(DEPLOYMENTS, self._object(known))
+        self._collector.upsert_object(DEPLOYMENTS, self._object(known))
         self._changed.add(known.workload.key)
 
     def _object(self, known: Deployed) -> Deployment:
@@ -226,7 +226,7 @@ class Member:
     def _observe(self) -> None:
         """Sends a record of this instant if anything changed or none was sent for a while."""
         now = _now()
-        changes, groups = self._collector.take_changes(), self._collector.take_groups()
+        changes, groups = self._collector.take_changes(), self._collector.take_waiting_groups()
         shown = [Shown(key, version, 0, 0, gone=True) for key, version in self._gone.items()]
         for key in sorted(self._changed):
             known = self.objects.get(key)

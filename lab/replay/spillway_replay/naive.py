@@ -14,7 +14,7 @@ from typing import Any
 
 from snapshot.core.cluster_state import StateChanges
 from spillway.columns import columns_of
-from spillway.feasibility.fit import fit
+from spillway.feasibility.fit import compute_fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import Generation, NodeRow, Shape
@@ -43,7 +43,7 @@ class View:
 
     def estimate(self, shape: Shape, way: str) -> int:
         if way == NODES:
-            return fit(shape, self.nodes).total
+            return compute_fit(shape, self.nodes).total
         free: Counter[str] = Counter()
         for row in self.rows.values():
             for name, amount in row.allocatable.items():

@@ -110,7 +110,7 @@ class Ours:
 
     def _begin_life(self) -> None:
         if self._life is not None:
-            self.broker.expire(self._life.bus)
+            self.broker.end_sessions_unnoticed(self._life.bus)
         self._lives += 1
         owner = f"planner#{self._lives}"
         context = self.loop.context_of(owner)
@@ -193,7 +193,7 @@ class Ours:
 
     async def _follow(self) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/members")
-        async with bus.follow((PLACEMENTS, DECISIONS)) as feed:
+        async with bus.follow_topics((PLACEMENTS, DECISIONS)) as feed:
             async for batch in feed:
                 for record in sorted(batch.records, key=lambda one: one.topic == PLACEMENTS.name):
                     if isinstance(record.event, DecisionRecorded):
@@ -240,10 +240,10 @@ class Ours:
         records = Records(
             Stream(cluster.name, EPOCH, SnapshotSettings(), pack_columns), Pending(cluster.name, SnapshotSettings())
         )
-        records.stream.begin(whole)
+        records.stream.set_initial_state(whole)
         self._records[cluster.name] = records
-        for index in records.stream.fulls_due(0.0):
-            full = records.stream.full(index, 0.0)
+        for index in records.stream.whole_blocks_due(0.0):
+            full = records.stream.whole_block_record(index, 0.0)
             assert full is not None
             await bus.publish(full)
 
@@ -251,13 +251,17 @@ class Ours:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         records = self._records[cluster]
         sign = ClusterSign(round(report.age_seconds * 1000), NO_TROUBLE)
-        events: list[Any] = list(records.stream.changes(report.changes, sign))
+        events: list[Any] = list(records.stream.change_records(report.changes, sign))
         if not any(isinstance(event, CapacityChanged) and event.index == 0 for event in events):
             events.append(records.stream.heartbeat(sign))
         if report.groups is not None:
-            records.pending.observed(report.groups)
-        events += records.pending.take(EPOCH, self.loop.time())
-        events += [full for index in records.stream.fulls_due(0.0) if (full := records.stream.full(index, 0.0))]
+            records.pending.replace_groups(report.groups)
+        events += records.pending.take_due_records(EPOCH, self.loop.time())
+        events += [
+            full
+            for index in records.stream.whole_blocks_due(0.0)
+            if (full := records.stream.whole_block_record(index, 0.0))
+        ]
         for shown in report.shown:
             records.status_sequence += 1
             state = STATE_ABSENT if shown.gone else STATE_PRESENT
@@ -267,4 +271,4 @@ class Ours:
         positions = await bus.publish(*events)
         for event, position in zip(events, positions, strict=True):
             if isinstance(event, CapacityChanged):
-                records.stream.acknowledged(position.offset)
+                records.stream.note_written_offset(position.offset)

@@ -111,7 +111,7 @@ class _Scene:
 
     async def play(self) -> Counter[str]:
         if isinstance(self.system, Ours):
-            self.system.broker.form(FLEET)
+            self.system.broker.form_log(FLEET)
         for member in self.system.members.values():
             await member.begin()
             self.running.append(asyncio.create_task(member.run()))

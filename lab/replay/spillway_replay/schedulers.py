@@ -164,9 +164,9 @@ class PlainScheduler:
 def rows_of(nodes: Sequence[Manifest], pods: Sequence[Manifest]) -> list[NodeRow]:
     """As a collector says them."""
     state = ClusterState("", SnapshotSettings())
-    state.listed(NODES, decoded(NODES, nodes), 0.0)
-    state.listed(PODS, decoded(PODS, pods), 0.0)
-    return list(state.whole().rows)
+    state.replace_objects(NODES, decoded(NODES, nodes), 0.0)
+    state.replace_objects(PODS, decoded(PODS, pods), 0.0)
+    return list(state.whole_state().rows)
 
 
 def _free_share(row: NodeRow) -> float:

@@ -12,7 +12,14 @@ from random import Random
 from msgspec.structs import replace
 
 from hpa.core.kubernetes.deciding import ScaleTargetSize
-from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, ObservedMetrics, ScalingState, evaluate
+from hpa.core.kubernetes.evaluating import (
+    CONTROLLER,
+    EVENT,
+    NOTHING_DECIDED,
+    ObservedMetrics,
+    ScalingState,
+    evaluate_autoscaler,
+)
 from hpa.core.kubernetes.pods import CountedPod, PodContainer, PodKey, PodsSeen, Sample
 from hpa.core.kubernetes.policy import (
     DEFAULT_SETTINGS,
@@ -23,7 +30,7 @@ from hpa.core.kubernetes.policy import (
     ControllerSettings,
     Metric,
     TargetValue,
-    completed,
+    behavior_with_defaults,
 )
 from hpa.core.kubernetes.proposals import PodReading
 from hpa.core.own.draining import DrainTarget, ServiceRate
@@ -141,7 +148,7 @@ def last_decision(ground: Ground, seed: int, steps: int = 240, damping: Damping 
 
 def sizes_of(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> list[int]:
     """The size after each step; the first as it was before any."""
-    behavior = completed(None, None, damping.window_ms) if ground.behavior else None
+    behavior = behavior_with_defaults(None, None, damping.window_ms) if ground.behavior else None
     policy = Autoscaler(60, (CPU_USE,), 1, behavior)
     fleet, state, sizes = Fleet(ground, Random(seed), MOVES_UNTIL), NOTHING_DECIDED, [3]
     shares = (HeadroomShare("idle", 80),)
@@ -166,7 +173,7 @@ def next_size(
         PodsSeen(dict(fleet.pods)),
         (PodReading(fleet.samples(now_ms)),),
     )
-    found = evaluate(policy, observed, state, damping.settings(), now_ms, damping.mode)
+    found = evaluate_autoscaler(policy, observed, state, damping.settings(), now_ms, damping.mode)
     return size if found.decision.replicas is None else found.decision.replicas, found.state
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from hpa.core.kubernetes.pods import CountedPod, PodContainer, PodKey, PodsSeen, Sample
-from hpa.core.kubernetes.replicas import ReplicaContext, by_utilization
+from hpa.core.kubernetes.replicas import ReplicaContext, propose_by_utilization
 from hpa.core.kubernetes.totals import MetricRule, NoUsableMetrics, totals_of
 from hpa.core.kubernetes.usage import NoMatchingMetrics
 
@@ -130,7 +130,9 @@ def _send(
 def _asked(seen: PodsSeen, samples: dict[PodKey, Sample], current: int, now_ms: int) -> int:
     scene = ReplicaContext(current, current, seen, now_ms=now_ms)
     try:
-        return by_utilization(scene, totals_of(seen, samples, RULE, scene.readiness, now_ms), TARGET_PERCENT).replicas
+        return propose_by_utilization(
+            scene, totals_of(seen, samples, RULE, scene.readiness, now_ms), TARGET_PERCENT
+        ).replicas
     except (NoUsableMetrics, NoMatchingMetrics):
         return current
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hpa.core.kubernetes.evaluating import NOTHING_DECIDED
 from hpa.core.kubernetes.pods import PodKey
-from hpa.core.kubernetes.policy import Autoscaler, completed
+from hpa.core.kubernetes.policy import Autoscaler, behavior_with_defaults
 from hpa.core.own.headroom import HeadroomShare, headroom_replicas
 
 from .damping import (
@@ -147,7 +147,7 @@ class Played:
 
 
 def played(lent: LentGround, seed: int, steps: int, damping: Damping = DEFAULT_DAMPING) -> Played:
-    behavior = completed(None, None, damping.window_ms) if lent.ground.behavior else None
+    behavior = behavior_with_defaults(None, None, damping.window_ms) if lent.ground.behavior else None
     policy = Autoscaler(60, (CPU_USE,), 1, behavior)
     fleet, state = LentFleet(lent, Random(seed), MOVES_UNTIL), NOTHING_DECIDED
     service, offline = [3], [headroom_replicas(SHARES, {"lent": lent.lendable * lent.pods_on_node}, 0)]

@@ -15,7 +15,7 @@ from typing import Any
 from world import KAFKA, START_MS, World, backlog, cpu_at, declared, external, hpa, load, own, pods, scaled_object
 
 from hpa.core.heard.heard import FORGETTING, HeardRecord
-from spillway.addresses import Tombstone, address_of
+from spillway.addresses import Tombstone, address_of_event
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScaleStateChanged
 
@@ -37,7 +37,7 @@ class Compacted(World):
     offsets: Counter[str] = field(default_factory=Counter)
 
     def _append(self, event: Event | Tombstone) -> HeardRecord:
-        address = event.address if isinstance(event, Tombstone) else address_of(event)
+        address = event.address if isinstance(event, Tombstone) else address_of_event(event)
         topic = address.topic.name
         made = None if isinstance(event, Tombstone) else event
         record = HeardRecord(topic, 0, self.offsets[topic], address.key, made)

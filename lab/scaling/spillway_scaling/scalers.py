@@ -7,7 +7,7 @@ each sync, while polls decide on zero alone.
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpa.core.keda.executor import Activation, PolledTriggers, executed
+from hpa.core.keda.executor import Activation, PolledTriggers, decide_poll_outcome
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
 from hpa.core.kubernetes.deciding import ScaleTargetSize
 from hpa.core.kubernetes.evaluating import (
@@ -16,7 +16,7 @@ from hpa.core.kubernetes.evaluating import (
     SYNC_PERIOD_MS,
     ObservedMetrics,
     ScalingState,
-    evaluate,
+    evaluate_autoscaler,
 )
 from hpa.core.kubernetes.pods import PodsSeen
 from hpa.core.kubernetes.policy import (
@@ -34,7 +34,13 @@ from hpa.core.kubernetes.policy import (
 )
 from hpa.core.kubernetes.proposals import SeriesReading
 from hpa.core.own.draining import DrainTarget, ServiceRate
-from hpa.core.own.queue_state import NOTHING_SEEN, QueueObservation, QueueState, decided, learned
+from hpa.core.own.queue_state import (
+    NOTHING_SEEN,
+    QueueObservation,
+    QueueState,
+    decide_drain_size,
+    state_with_observation,
+)
 
 from .queue import Queue
 
@@ -62,8 +68,8 @@ class ByDrainTime:
         if (queue.now_s + self.phase_s) % self.every_s:
             return
         seen = QueueObservation(queue.now_s * 1000, queue.offsets(), queue.replicas, queue.reading)
-        self.state = learned(self.state, seen)
-        wish, self.state = decided(self.state, self.service, self.target, (0, queue.truth.partitions))
+        self.state = state_with_observation(self.state, seen)
+        wish, self.state = decide_drain_size(self.state, self.service, self.target, (0, queue.truth.partitions))
         queue.scale(wish.replicas)
 
 
@@ -114,7 +120,7 @@ class ByLag:
         lag = group_lag(self.trigger, _rows(queue), {})
         now_ms = queue.now_s * 1000
         polled = PolledTriggers(lag.active, False, queue.replicas, 0, self.last_active_ms)
-        outcome = executed(self.activation, polled, now_ms)
+        outcome = decide_poll_outcome(self.activation, polled, now_ms)
         if outcome.renewed:
             self.last_active_ms = now_ms
         if outcome.replicas is not None:
@@ -125,7 +131,7 @@ class ByLag:
         scale = ScaleTargetSize(queue.replicas, queue.replicas)
         observed = ObservedMetrics(scale, NO_PODS, (SeriesReading((lag.metric_milli,)),))
         now_ms = queue.now_s * 1000
-        found = evaluate(self.policy, observed, self.state, CONTROLLER_SETTINGS, now_ms, CONTROLLER)
+        found = evaluate_autoscaler(self.policy, observed, self.state, CONTROLLER_SETTINGS, now_ms, CONTROLLER)
         self.state = found.state
         if found.decision.replicas is not None:
             queue.scale(found.decision.replicas)

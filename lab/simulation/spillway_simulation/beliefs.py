@@ -11,7 +11,7 @@ from planner.core.knowledge.workload import Workload
 from planner.service import Planner
 from sim.cluster import SimCluster
 from sim.core.kinds import Object
-from sim.core.pod_config import lacking, needed_by
+from sim.core.pod_config import config_needed_by_pod, missing_config_by_container
 from sim.core.pods import is_ready
 from spillway.api import ExplainedCluster, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_ACTIVE
@@ -54,7 +54,7 @@ def untrue(world: World, users: list[User]) -> Iterator[str]:
 def _of_nodes(name: str, view: ClusterView, cluster: SimCluster) -> Iterator[str]:
     """A node that is believed to be there, or to be free, and is not; or the other way round."""
     records, nodes = cluster.machine.table.record_by_name, view.nodes
-    believed = {nodes.names[row]: row for row in np.flatnonzero(nodes.live).tolist()}
+    believed = {nodes.names[row]: row for row in np.flatnonzero(nodes.live_mask).tolist()}
     if believed.keys() != records.keys():
         yield f"{name}: believed to have the nodes {sorted(believed)}, and has {sorted(records)}"
         return
@@ -64,7 +64,7 @@ def _of_nodes(name: str, view: ClusterView, cluster: SimCluster) -> Iterator[str
         if bool(nodes.unschedulable[row]) != bool(record.unschedulable):
             said = "cordoned" if nodes.unschedulable[row] else "open"
             yield f"{name}: {node} is believed to be {said}, and is not"
-        if cpu is None or members.is_lent(record) or row in np.flatnonzero(nodes.virtual):
+        if cpu is None or members.is_lent(record) or row in np.flatnonzero(nodes.virtual_mask):
             continue  # Of these an owner's own pods count, or a pool's.
         free = int(nodes.allocatable[cpu, row] - nodes.requested[cpu, row])
         if free != record.free.get("cpu", 0):
@@ -73,7 +73,10 @@ def _of_nodes(name: str, view: ClusterView, cluster: SimCluster) -> Iterator[str
 
 def _of_part(planner: Planner, cluster: SimCluster, workload: Workload, part: Part) -> Iterator[str]:
     """The object's counts, as its propagator and its collector say them."""
-    where, found = f"{workload.declared.name} in {part.cluster}", cluster.get("deployments", *reversed(workload.key))
+    where, found = (
+        f"{workload.declared.name} in {part.cluster}",
+        cluster.get_object("deployments", *reversed(workload.key)),
+    )
     said, facts = workload.statuses.get(part.cluster), planner.state.clusters[part.cluster].facts.get(workload.key)
     if found is None:
         if facts is not None and facts.version != NO_GENERATION:
@@ -103,8 +106,12 @@ def waits_for_config(cluster: SimCluster, pod: Object) -> bool:
     """
     if is_ready(pod) or not members.is_bound(pod):
         return False
-    needed = needed_by(pod["spec"])
-    return bool(lacking(lambda plural, key: cluster.get(plural, key[1], key[0]), pod["metadata"]["namespace"], needed))
+    needed = config_needed_by_pod(pod["spec"])
+    return bool(
+        missing_config_by_container(
+            lambda plural, key: cluster.get_object(plural, key[1], key[0]), pod["metadata"]["namespace"], needed
+        )
+    )
 
 
 def _of_explanation(world: World, planner: Planner, workload: Workload, user: User) -> Iterator[str]:
@@ -142,7 +149,7 @@ def _is_false(world: World, planner: Planner, user: User, entry: ExplainedCluste
 
 def _explained(world: World, planner: Planner, name: str) -> ExplainReply:
     moment = Moment(world.loop.time(), world.platform.wall_ms(), NO_GENERATION)
-    steps = explanation.explain(planner.state, ExplainRequest(NAMESPACE, name), moment, None)
+    steps = explanation.explain_placement(planner.state, ExplainRequest(NAMESPACE, name), moment, None)
     while True:
         try:
             next(steps)

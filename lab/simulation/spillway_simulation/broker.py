@@ -51,25 +51,27 @@ class SimBroker(LocalBroker):
 
     # ── What LocalBus asks ──────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, records: Sequence[Outgoing], fleet: str, source: str, marked: bool = False) -> list[Position]:
+    def append_records(
+        self, records: Sequence[Outgoing], fleet: str, source: str, marked: bool = False
+    ) -> list[Position]:
         failure = self._publish_failures.pop(0) if self._publish_failures and not marked else None
         if failure is False:
             raise BusUnavailable("a fault was asked for")
-        positions = super().append(records, fleet, source, marked)
+        positions = super().append_records(records, fleet, source, marked)
         self._observe(records, source, positions)
         if failure:
             raise BusUnavailable("a fault was asked for, after the write")
         return positions
 
-    def since(
+    def read_records(
         self, topic: str, partition: int, offset: int, count: int, *lag_seconds: float
     ) -> tuple[list[StoredRecord], int]:
         if not (self._late or self._again):
-            return super().since(topic, partition, offset, count, *lag_seconds)
+            return super().read_records(topic, partition, offset, count, *lag_seconds)
         reader = OWNER.get()
         if self._late and asyncio.get_running_loop().time() < self._late.get((reader, partition), 0.0):
             return [], offset
-        stored, position = super().since(topic, partition, offset, count, *lag_seconds)
+        stored, position = super().read_records(topic, partition, offset, count, *lag_seconds)
         if self._again.get(reader, 0) > 0:
             self._again[reader] -= 1
             if not self._again[reader]:

@@ -18,10 +18,12 @@ TAKES_OVER = ("adopt", "recover")
 
 def by_hand(cluster: SimCluster, method: str, path: str, body: Any = None) -> None:
     """What somebody with kubectl does, past the services and past the oracle."""
-    cluster.tick()
+    cluster.advance_clock()
     content = json.dumps(body).encode() if body is not None else None
     params = {"fieldManager": "kubectl"} if method == "PATCH" else {}
-    type(cluster.api).answer(cluster.api, Request(method, path, params, content, "application/merge-patch+json"))
+    type(cluster.api).answer_request(
+        cluster.api, Request(method, path, params, content, "application/merge-patch+json")
+    )
 
 
 def scale_by_hand(cluster: SimCluster, name: str, replicas: int) -> None:
@@ -51,7 +53,7 @@ def changed(clusters: dict[str, SimCluster], untouched: dict[tuple[str, str], st
 
 def look_of(cluster: SimCluster, name: str) -> str:
     """What of an object only a write could change: which one it is, its marks and its spec."""
-    found = cluster.get("deployments", name, NAMESPACE)
+    found = cluster.get_object("deployments", name, NAMESPACE)
     if found is None:
         return ""
     metadata = found["metadata"]

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from planner.core.knowledge.placement_waits import full_text, recorded_waits
+from planner.core.knowledge.placement_waits import full_waits_text, recorded_waits
 from planner.service import Planner
 from propagator.core.live import LABEL_WORKLOAD
 from sim.cluster import SimCluster
@@ -92,7 +92,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         held = {name: _surge_that_waits(planner, name, declared.name) for name in takes}
         room = {name: room_beside_rolls(world.clusters[name], others, cpu, held[name]) for name in takes}
         if any(room.values()):
-            yield f"{user.name}: {placement.unplaced} wait ({full_text(placement)}) while {room} would take more"
+            yield f"{user.name}: {placement.unplaced} wait ({full_waits_text(placement)}) while {room} would take more"
 
 
 def _waits_for_what_went(cluster: SimCluster, name: str) -> bool:
@@ -132,7 +132,7 @@ def _stands(world: World, planner: Planner, known: Known) -> bool:
     """Returns whether a rollout has no room to go on in any of its clusters."""
     assert known.declared is not None
     assert known.placement is not None
-    text, name = full_text(known.placement), known.declared.name
+    text, name = full_waits_text(known.placement), known.declared.name
     surges, others = SURGE.findall(text), ELSEWHERE.findall(text)
     rolls = any(_has_room_to_roll(world.clusters[cluster], name, known.cpu, int(count)) for count, cluster in surges)
     for count, cluster in others:
@@ -190,7 +190,7 @@ def room_beside_rolls(cluster: SimCluster, others: Iterable[str], cpu: int, held
 
 def _held_by_roll(cluster: SimCluster, name: str) -> Iterator[int]:
     """Yields the cpu that a stuck roll holds: what each old pod lacks to a new one, and each waiting pod."""
-    found = cluster.get("deployments", name, NAMESPACE)
+    found = cluster.get_object("deployments", name, NAMESPACE)
     pods = members.pods_of(cluster, NAMESPACE, name)
     new = members.cpu_of(found) if found is not None else 0
     waiting = [new for pod in pods if not members.is_bound(pod) and members.cpu_of_pod(pod["spec"]) == new]
@@ -201,7 +201,7 @@ def _held_by_roll(cluster: SimCluster, name: str) -> Iterator[int]:
 
 def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> bool:
     """Returns whether a roll of the running pods ends, on whichever nodes its pods are."""
-    found = cluster.get("deployments", name, NAMESPACE)
+    found = cluster.get_object("deployments", name, NAMESPACE)
     if found is None or members.room_for(cluster, cpu) < surge:
         return False
     replicas, old = found["spec"]["replicas"], members.cpu_of(found)
@@ -221,7 +221,7 @@ def _waits_for_no_reason(world: World, planner: Planner, known: Known, lacking: 
     for tier in _tiers(world, known):
         free = {name: room[name] for name in tier if room.get(name) and name not in lacking}
         if known.placement.unplaced and free:
-            waits = f"{known.placement.unplaced} wait ({full_text(known.placement)})"
+            waits = f"{known.placement.unplaced} wait ({full_waits_text(known.placement)})"
             yield f"{known.declared.name}: {waits}, and {free} lack nothing"
         if any(room.get(name) for name in tier):
             return
@@ -275,7 +275,7 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
     if part.removing or part.adopting or part.disowning:
         yield f"{where}: still to be removed, taken over or given back"
         return
-    found = cluster.get("deployments", user.name, NAMESPACE)
+    found = cluster.get_object("deployments", user.name, NAMESPACE)
     if found is None:
         yield f"{where}: {part.replicas} placed, no object"
         return
@@ -292,7 +292,7 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
     declared = known.declared  # Of a copy of the newest template it has the pods, and not yet what goes along.
     is_earlier |= rollout_stands and declared is not None and part.template_generation != declared.template_generation
     if user.expected.configured and not is_earlier:
-        config = cluster.get("configmaps", f"{user.name}-config", NAMESPACE)
+        config = cluster.get_object("configmaps", f"{user.name}-config", NAMESPACE)
         if config is None or config["data"] != {"said": user.expected.configured}:
             yield f"{where}: its ConfigMap is {json.dumps(config and config['data'])}"
 

@@ -78,7 +78,8 @@ def naming(manifest: str, things: Things) -> str:
 def lacks(cluster: SimCluster, things: Things) -> bool:
     """Whether it has not all of them, as its store says."""
     return any(
-        cluster.get(PLACES[kind][0], name, "" if kind in CLUSTER_WIDE else NAMESPACE) is None for kind, name in things
+        cluster.get_object(PLACES[kind][0], name, "" if kind in CLUSTER_WIDE else NAMESPACE) is None
+        for kind, name in things
     )
 
 

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from planner.core.feasibility.reservation import carried_out, is_rolling
-from planner.core.knowledge.reserving import shows_found
+from planner.core.feasibility.reservation import is_carried_out, is_rolling
+from planner.core.knowledge.reserving import is_refusal_shown
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.workload import Workload, refused_there, said_missing
+from planner.core.knowledge.workload import Workload, refusal_status, reported_missing_objects
 from planner.core.manifests.templates import is_newest
 from planner.service import Planner
 from spillway.model import Part, WorkloadFacts
@@ -120,11 +120,13 @@ def on_its_way(state: PlannerState, workload: Workload, part: Part, facts: Workl
     found = part.replicas_lost + part.replicas_leaving
     if is_rolling(part, facts, workload.declared.rolling_from):
         found += surge
-    answered = said is not None and said.version == part.version and not part.removing and state.owners.is_present(said)
-    refused = refused_there(workload, part)
+    answered = (
+        said is not None and said.version == part.version and not part.removing and state.owners.is_of_newest_turn(said)
+    )
+    refused = refusal_status(workload, part)
     if refused is not None:
         shown = max(shown, refused.spec_replicas)
-    shows = carried_out(part, facts, surge) or (refused is not None and shows_found(refused, facts, template))
+    shows = is_carried_out(part, facts, surge) or (refused is not None and is_refusal_shown(refused, facts, template))
     most = shown if answered and shows else max(part.ceiling, shown)
     return found + max(0, most - part.replicas)
 
@@ -139,9 +141,9 @@ def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str
     for workload in state.workloads.values():
         for part in workload.parts.values():
             said, view = workload.statuses.get(part.cluster), state.clusters.get(part.cluster)
-            if said is None or view is None or not said_missing(part, said):
+            if said is None or view is None or not reported_missing_objects(part, said):
                 continue
-            if state.brakes.frozen(part.cluster, workload.key):
+            if state.brakes.is_frozen(part.cluster, workload.key):
                 continue
             facts, found = view.facts.get(workload.key), state.reservation(workload.key, part.cluster)
             has = max(said.spec_replicas, facts.spec_replicas if facts is not None else 0)

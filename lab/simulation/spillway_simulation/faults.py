@@ -155,7 +155,7 @@ class FaultInjector:
         self._world.store.available = self._away["store"] == 0
 
     async def _store_flushed(self, fault: Fault) -> None:
-        self._world.store.flush()
+        self._world.store.flush_all()
 
     # ── Members ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,7 +195,7 @@ class FaultInjector:
         self._world.clusters[fault.on].expire_history()
 
     async def _versions_back(self, fault: Fault) -> None:
-        self._world.clusters[fault.on].begin_versions_again()
+        self._world.clusters[fault.on].restart_versions()
         self._world.oracle.sights.note_versions_back(fault.on, self._world.loop.time())
 
     async def _quota(self, fault: Fault) -> None:

@@ -134,7 +134,7 @@ _VERBS = {
 def want_by_hand(cluster: SimCluster, name: str, wanted: Wanted) -> None:
     """A Deployment that its people have in a cluster, made at the first time."""
     path = f"/apis/apps/v1/namespaces/{name}/deployments"
-    if cluster.get("deployments", name, name) is not None:
+    if cluster.get_object("deployments", name, name) is not None:
         by_hand(cluster, "PATCH", f"{path}/{name}", {"spec": {"replicas": wanted.replicas}})
         return
     by_hand(

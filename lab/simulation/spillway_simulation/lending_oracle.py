@@ -228,8 +228,8 @@ def counted_twice(planner: Planner) -> Iterable[str]:
 
 def _counted(name: str, view: ClusterView) -> Iterable[Real]:
     nodes = view.nodes
-    virtual = nodes.virtual_sets()
-    for row in nodes.counted.nonzero()[0].tolist():
+    virtual = nodes.lent_node_by_label_set()
+    for row in nodes.counted_mask.nonzero()[0].tolist():
         yield virtual.get(int(nodes.label_set[row]), (name, nodes.names[row]))
 
 

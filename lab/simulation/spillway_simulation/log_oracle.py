@@ -30,7 +30,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.events_scaling import ScaleStateChanged
-from spillway.wire import decode
+from spillway.wire import decode_event
 
 JUDGED = frozenset((CAPACITY, CAPACITY_CHANGES, CLUSTERS, PLACEMENTS, SCALE_STATE, TURNS_PLANNER, WORKLOAD_STATUS))
 AGE_MAX_SECONDS = 12.0
@@ -77,7 +77,9 @@ class LogOracle:
         for record, position in zip(records, positions, strict=True):
             topic = record.address.topic
             if topic in JUDGED and record.value is not None:
-                self._on_event(decode(topic.name, record.kind, record.value), record.address.key, position, source)
+                self._on_event(
+                    decode_event(topic.name, record.kind, record.value), record.address.key, position, source
+                )
         stated = {one.address.key for one in records if one.address.topic is SCALE_STATE}
         for record in records:
             if record.address.topic is SCALE and record.value is not None and record.address.key not in stated:

@@ -6,7 +6,7 @@ from typing import Any
 from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from sim.core.node_table import NodeRecord
-from sim.core.quantity import amount_of
+from sim.core.quantity import parse_amount
 from spillway.lending_marks import LENDING, POOL_TAINT
 from spillway.model import NO_GENERATION, Generation
 from spillway_local.in_process import FLEET_ID
@@ -35,7 +35,7 @@ def cpu_of(deployment: Mapping[str, Any]) -> int:
 
 
 def cpu_of_pod(spec: Mapping[str, Any]) -> int:
-    return sum(amount_of("cpu", one["resources"]["requests"]["cpu"]) for one in spec["containers"])
+    return sum(parse_amount("cpu", one["resources"]["requests"]["cpu"]) for one in spec["containers"])
 
 
 def cpu_allocatable(cluster: SimCluster) -> int:

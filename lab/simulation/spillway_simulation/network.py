@@ -9,7 +9,7 @@ from sim.cluster import SimCluster
 from sim.core.requests import Request
 from sim.core.rights import Account
 from sim.rest import SimTransport
-from spillway.clusters.api import ClusterUnreachable, MayWrite, Response, WriteHeldBack, always, may_change
+from spillway.clusters.api import ClusterUnreachable, MayWrite, Response, WriteHeldBack, always_may_write, may_change
 from spillway_simulation.loop import OWNER
 from spillway_simulation.ownership import SENT
 
@@ -43,7 +43,7 @@ class SimulatedTransport:
         self._sent = SimTransport(cluster, account=account)
         self._streams = SimTransport(cluster, account=account)
         self._is_closed = False
-        self.may_write: MayWrite = always
+        self.may_write: MayWrite = always_may_write
 
     async def request(
         self,

@@ -35,7 +35,7 @@ from spillway.events import (
     WorkloadDeclared,
 )
 from spillway.model import NO_GENERATION, Generation, Part
-from spillway.wire import decode
+from spillway.wire import decode_event
 from spillway_simulation import members
 from spillway_simulation.brake_oracle import BrakeOracle
 from spillway_simulation.lending_oracle import LendingOracle
@@ -158,9 +158,9 @@ class Oracle:
             if topic in SCALING:
                 self.scaling.on_record(record, source)
             if topic is BRAKES and record.value is not None:
-                self.brakes.on_event(decode(topic.name, record.kind, record.value))
+                self.brakes.on_event(decode_event(topic.name, record.kind, record.value))
             if self.lending is not None and topic in LENT and record.value is not None:
-                lent.append(decode(topic.name, record.kind, record.value))
+                lent.append(decode_event(topic.name, record.kind, record.value))
                 self.lending.on_event(lent[-1])
         for placement, declared in placements:
             self._on_placement(placement, declared)
@@ -181,7 +181,7 @@ class Oracle:
             self.reads.decided(key, known.declared, known.placement, source)
         for record in records:
             if record.address.topic is CLUSTERS and record.value is not None:
-                event = decode(CLUSTERS.name, record.kind, record.value)
+                event = decode_event(CLUSTERS.name, record.kind, record.value)
                 if isinstance(event, ClusterJoined | ClusterLeft):
                     self.reads.cluster_said(event.cluster, getattr(event, "phase", ""), source)
 
@@ -189,7 +189,7 @@ class Oracle:
         namespace, _, name = record.address.key.partition("/")
         if record.value is None:
             return
-        match decode(record.address.topic.name, record.kind, record.value):
+        match decode_event(record.address.topic.name, record.kind, record.value):
             case TurnTaken():
                 self.epoch += 1
                 self.take_backs.turn_taken()
@@ -328,30 +328,30 @@ class Oracle:
 
     def judge(self, cluster: SimCluster) -> None:
         """Judges every write through the member's API from now on."""
-        answer = cluster.api.answer
+        answer = cluster.api.answer_request
 
         def judged(request: Request) -> Answer:
             if request.method == "GET":
                 return answer(request)
             place = DEPLOYMENT_PATH.match(request.path)
             key = (place[1], place[2]) if place else ("", "")
-            before = cluster.get("deployments", key[1], key[0]) if place else None
+            before = cluster.get_object("deployments", key[1], key[0]) if place else None
             available = available_of(cluster, key) if before is not None else 0
             node = _node_of(request) if self.lending is not None else ""
-            node_before = cluster.get("nodes", node) if node else None
+            node_before = cluster.get_object("nodes", node) if node else None
             status, body = answer(request)
             self.writes += 1
             self.note(f"write {cluster.name} {request.method} {request.path} {status}")
             if place is not None and 200 <= status < 300:
-                after = cluster.get("deployments", key[1], key[0])
+                after = cluster.get_object("deployments", key[1], key[0])
                 self._on_change(cluster.name, key, (before, after, available), request)
             if self.lending is not None and self.lending.is_concerned(cluster.name) and 200 <= status < 300:
-                self.lending.wrote(cluster.name, node_before, cluster.get("nodes", node) if node else None)
+                self.lending.wrote(cluster.name, node_before, cluster.get_object("nodes", node) if node else None)
                 if node:
                     self.note_room()
             return status, body
 
-        cluster.api.answer = judged  # type: ignore[method-assign]
+        cluster.api.answer_request = judged  # type: ignore[method-assign]
 
     def _on_change(
         self, cluster: str, key: Key, seen: tuple[Object | None, Object | None, int], request: Request

@@ -40,13 +40,13 @@ class Ownership:
 
     def is_orphaned(self, cluster: str, key: Key) -> bool:
         """Whether an orphan of this name is there: a part that was placed before that was said is listed no more."""
-        found = self._clusters[cluster].get("deployments", key[1], key[0])
+        found = self._clusters[cluster].get_object("deployments", key[1], key[0])
         return found is not None and self.is_orphan(cluster, found)
 
     def given_up(self, cluster: str, key: Key, newest: Generation) -> None:
         """Its cluster is declared Lost, and no placement lists the part any more. newest: of its versions so far."""
         self._given_up[cluster, key] = asyncio.get_running_loop().time(), newest
-        found = self._clusters[cluster].get("deployments", key[1], key[0])
+        found = self._clusters[cluster].get_object("deployments", key[1], key[0])
         if found is not None and members.is_ours(found) and not self.is_orphan(cluster, found):
             self.orphan(cluster, found)
 

@@ -168,7 +168,7 @@ async def _retain(world: World, retention: Retention) -> None:
     random = Random(f"{world.script.seed}/retain")
     while True:
         await asyncio.sleep(random.uniform(1, 2 * RETAIN_SECONDS))
-        world.broker.retain(retention.seconds, retention.bytes_max)
+        world.broker.apply_retention(retention.seconds, retention.bytes_max)
 
 
 async def _look_at_reservations(world: World) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from planner.core.knowledge.placement_waits import full_text
+from planner.core.knowledge.placement_waits import full_waits_text
 from sim.core.pods import is_ready
 from sim.settings import Settings as SimSettings
 from spillway.api import RequestError
@@ -230,7 +230,7 @@ def _missized(scaler: Scaler, known: Known, decided: ScaleDecided | None) -> Ite
         return  # Somebody's own zero: a HorizontalPodAutoscaler leaves it.
     elif scaled.kind == "requests":
         wanted = _sizes_for(load / scaled.target, least, most)
-    elif known.placement.unplaced or full_text(known.placement):
+    elif known.placement.unplaced or full_waits_text(known.placement):
         return  # Of pods that are missing, or of two templates, it is not said here what the use is.
     else:
         wanted = _sizes_for(load * 100 * 100 / (known.cpu * CPU_TARGET_PERCENT), least, most)

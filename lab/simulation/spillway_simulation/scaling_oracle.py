@@ -11,7 +11,7 @@ from spillway.bus import Outgoing
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.model import NO_GENERATION, Generation
-from spillway.wire import decode
+from spillway.wire import decode_event
 
 SCALING = (WORKLOADS, SCALE_POLICIES, SCALE_STATE, SCALE)
 
@@ -64,7 +64,7 @@ class ScalingOracle:
             elif topic is SCALE_STATE:
                 sizes.state = (NO_GENERATION, 0)
             return
-        match decode(topic.name, record.kind, record.value):
+        match decode_event(topic.name, record.kind, record.value):
             case WorkloadDeclared() as declared:
                 self._on_declared(key, sizes, declared, source)
             case ScalePolicyDeclared() as policy:

@@ -67,7 +67,7 @@ class TakeBacks:
         waited = now - self._said_at[key, was.cluster, was.version]
         if waited < WAITS_SECONDS:
             self._violated(f"{name}: {taken} taken back {waited:.1f} s after the part was decided")
-        found = self._clusters[was.cluster].get("deployments", key[1], key[0])
+        found = self._clusters[was.cluster].get_object("deployments", key[1], key[0])
         if found is not None and (not members.is_ours(found) or self._is_orphan(was.cluster, found)):
             return  # Another's object has the name: its pods are none of the part's.
         ran = self._sights.bound_since(was.cluster, key, now - WAITS_SECONDS)

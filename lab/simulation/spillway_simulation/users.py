@@ -176,7 +176,7 @@ class User:
         expected.exists, expected.replicas, expected.configured = True, AS_DECLARED, ""
         expected.taken_over = True
         for member in self._found:
-            found = self._world.clusters[member].get("deployments", self.name, NAMESPACE)
+            found = self._world.clusters[member].get_object("deployments", self.name, NAMESPACE)
             expected.cpu = members.cpu_of(found) if found is not None else expected.cpu
 
     def _scale_by_hand(self, ask: Ask) -> None:

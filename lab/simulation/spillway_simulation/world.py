@@ -96,7 +96,7 @@ class SimulatedPlatform(InProcess):
     network: Network
     seed: int
 
-    def asking(self, name: str) -> CollectingOptions:
+    def collecting_options(self, name: str) -> CollectingOptions:
         """Returns a CollectingOptions that asks the same questions at the same instants in each run of this seed."""
         return CollectingOptions(random=Random(f"{self.seed}/asking/{name}"))
 
@@ -171,7 +171,7 @@ class World:
         """Creates the objects that a member has before the first request. Notes those that no user takes over."""
         for found in self.script.found:
             plant(cluster, found)
-            planted = cluster.get("deployments", found.name, NAMESPACE)
+            planted = cluster.get_object("deployments", found.name, NAMESPACE)
             if planted is None or cluster.name not in dict(found.replicas):
                 continue
             if members.is_ours(planted):
@@ -195,7 +195,7 @@ class World:
         owner = f"{name}#{self._lives[name]}"
         self.oracle.note(f"start {owner}")
         context = self.loop.context_of(owner)
-        running = context.run(self.platform.start, name)
+        running = context.run(self.platform.start_instance, name)
         process = Process(name, owner, context, running, began_at=self.loop.time())
         process.running.task.add_done_callback(lambda task: self._ended(process, task), context=self.network.world)
         self.processes[name] = process
@@ -227,7 +227,7 @@ class World:
             error = process.running.task.exception()
             if error is not None:
                 self.oracle.violated(f"{process.owner} did not stop well: {error!r}")
-        self.broker.drop(process.running.bus)
+        self.broker.remove_memberships(process.running.bus)
         self.loop.kill(process.owner)
 
     def freeze(self, process: Process, seconds: float) -> None:
@@ -267,7 +267,7 @@ class World:
             self._expire(process)
 
     def _expire(self, process: Process) -> None:
-        hear = self.broker.expire(process.running.bus)
+        hear = self.broker.end_sessions_unnoticed(process.running.bus)
         if process.hear is None:
             process.hear = hear
 
@@ -314,7 +314,7 @@ class World:
 
     def is_taken(self, cluster: str, name: str) -> bool:
         """Returns whether an object there has the name but is not of this fleet, or is in no placement any more."""
-        found = self.clusters[cluster].get("deployments", name, NAMESPACE)
+        found = self.clusters[cluster].get_object("deployments", name, NAMESPACE)
         return found is not None and (not members.is_ours(found) or self.oracle.ownership.is_orphan(cluster, found))
 
     def count_cores(self) -> None:

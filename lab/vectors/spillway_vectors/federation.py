@@ -61,7 +61,7 @@ def pairs(entries: list[Json] | None, amount: str = "replicas") -> list[tuple[st
 
 def seats(given: Json) -> Json:
     ties = TIES[given["tie_break"]]
-    return {"seats": webster.seats(given["new_seats"], given["votes"], given["initial_seats"] or {}, ties)}
+    return {"seats": webster.divide_seats(given["new_seats"], given["votes"], given["initial_seats"] or {}, ties)}
 
 
 def weighted_division(given: Json) -> Json:
@@ -86,7 +86,9 @@ def outcome(assign: Callable[[], dict[str, int]]) -> Json:
 def division_step(given: Json) -> Json:
     weights, existing = pairs(given["weights"]), dict(pairs(given["existing"]))
     return outcome(
-        lambda: karmada.division_step(given["strategy"], given["target_replicas"], weights, existing, given["uid"])
+        lambda: karmada.divide_new_replicas(
+            given["strategy"], given["target_replicas"], weights, existing, given["uid"]
+        )
     )
 
 
@@ -99,12 +101,14 @@ def assignment(given: Json) -> Json:
     candidates = [candidate_of(entry) for entry in given["clusters"]]
     names = [candidate.cluster for candidate in candidates]
     if given["drop_zero"]:
-        return outcome(lambda: karmada.assign(task, candidates, existing, overflow=given.get("overflow", False)))
+        return outcome(
+            lambda: karmada.assign_replicas(task, candidates, existing, overflow=given.get("overflow", False))
+        )
     if task.strategy == karmada.DUPLICATED:
-        return outcome(lambda: karmada.duplicated(names, task.replicas))
+        return outcome(lambda: karmada.assign_duplicated(names, task.replicas))
     if task.strategy == karmada.STATIC_WEIGHT:
-        return outcome(lambda: karmada.static_weight(names, rules, task.replicas, task.uid))
-    return outcome(lambda: karmada.by_capacity(task, candidates, existing))
+        return outcome(lambda: karmada.assign_by_static_weight(names, rules, task.replicas, task.uid))
+    return outcome(lambda: karmada.assign_by_capacity(task, candidates, existing))
 
 
 def ordered_assignment(given: Json) -> Json:
@@ -182,11 +186,11 @@ def select_groups(given: Json) -> Json:
 def select_clusters(given: Json) -> Json:
     existing = dict(pairs(given["existing"]))
     places = [place_of(entry, existing) for entry in given["clusters"]]
-    return selected(lambda: selection.select(request_of(given), places))
+    return selected(lambda: selection.select_clusters(request_of(given), places))
 
 
 def group_clusters(given: Json) -> Json:
-    request, ordered = request_of(given), selection.in_order([place_of(entry) for entry in given["clusters"]])
+    request, ordered = request_of(given), selection.sort_clusters([place_of(entry) for entry in given["clusters"]])
 
     def groups(by: str) -> list[Json]:
         return [
@@ -196,7 +200,7 @@ def group_clusters(given: Json) -> Json:
                 "score": group.score,
                 "capacity_with_existing": group.available,
             }
-            for group in selection.group(request, ordered, by)
+            for group in selection.group_clusters(request, ordered, by)
         ]
 
     return {
@@ -219,11 +223,11 @@ def group_score(given: Json) -> Json:
 
 def sort_clusters(given: Json) -> Json:
     places = [place_of(entry) for entry in given["clusters"]]
-    return {"order": [place.cluster for place in selection.in_order(places, by_available=given["by_capacity"])]}
+    return {"order": [place.cluster for place in selection.sort_clusters(places, by_available=given["by_capacity"])]}
 
 
 def spread_exists(given: Json) -> Json:
-    return {"exists": request_of(given).spread(given["by"]) is not None}
+    return {"exists": request_of(given).find_spread(given["by"]) is not None}
 
 
 # ── KubeAdmiral ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,7 +258,7 @@ def planned(given: Json) -> Json:
     modes = [
         {"avoid_disruption": avoid, "keep_unschedulable": keep} for avoid in (False, True) for keep in (False, True)
     ]
-    found = [(mode, kubeadmiral.plan(wish_of(given, given, mode))) for mode in modes]
+    found = [(mode, kubeadmiral.plan_replicas(wish_of(given, given, mode))) for mode in modes]
     return {"by_mode": [mode | {"plan": answer.plan, "overflow": answer.overflow} for mode, answer in found]}
 
 
@@ -268,7 +272,7 @@ def planned_in_rounds(given: Json) -> Json:
             name: count for name, count in (given["actual_capacity"] or {}).items() if existing.get(name, 0) > count
         }
         call = {"existing": existing, "estimated_capacity": learned}
-        answer = kubeadmiral.plan(wish_of(given, call, given))
+        answer = kubeadmiral.plan_replicas(wish_of(given, call, given))
         found = {"plan": answer.plan, "overflow": answer.overflow}
         rounds.append(call | found)
         if found == last:

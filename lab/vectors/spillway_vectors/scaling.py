@@ -112,14 +112,14 @@ def proposed(given: Json, kind: str) -> replicas.Proposal:
         rule = totals.MetricRule(given["resource"], given["container"], percent, given["pod_level_resources"])
         found = totals.totals_of(scene.seen, samples_of(given["pod_metrics"]), rule, scene.readiness, 0)
         return (
-            replicas.by_average(scene, found, target)
+            replicas.propose_by_average(scene, found, target)
             if percent is None
-            else replicas.by_utilization(scene, found, percent)
+            else replicas.propose_by_utilization(scene, found, percent)
         )
     if kind.startswith("object"):
-        by_object = replicas.object_value if kind == "object_value" else replicas.object_average
+        by_object = replicas.propose_by_object_value if kind == "object_value" else replicas.propose_by_object_average
         return by_object(scene, given["object_value_milli"], target)
-    by_series = replicas.external_value if kind == "external_value" else replicas.external_average
+    by_series = replicas.propose_by_external_value if kind == "external_value" else replicas.propose_by_external_average
     return by_series(scene, given["external_values_milli"], target)
 
 
@@ -251,7 +251,9 @@ def bounds_of(given: Json) -> behavior.ReplicaBounds:
 
 def completed(given: Json) -> policy.Behavior:
     default_ms = given.get("downscale_stabilization_s", 300) * 1000
-    return policy.completed(given_rules(given["scale_up_given"]), given_rules(given["scale_down_given"]), default_ms)
+    return policy.behavior_with_defaults(
+        given_rules(given["scale_up_given"]), given_rules(given["scale_down_given"]), default_ms
+    )
 
 
 def rated(given: Json) -> Json:
@@ -272,8 +274,8 @@ def stabilized(given: Json, expected: Json) -> bool:
         policy.ScalingRules((), stabilization_ms=up_ms), policy.ScalingRules((), stabilization_ms=down_ms)
     )
     current, desired, steps = given["current_replicas"], given["desired_replicas"], steps_of(given["recommendations"])
-    found = behavior.stabilize(current, desired, steps, both, 0)
-    after = history.recorded(steps, desired, 0, max(up_ms, down_ms))
+    found = behavior.stabilize_replicas(current, desired, steps, both, 0)
+    after = history.with_recommendation(steps, desired, 0, max(up_ms, down_ms))
     return found == expected["replicas"] and same_memory(
         after, expected["observed"]["recommendations_after"], max(up_ms, down_ms)
     )
@@ -285,9 +287,9 @@ def stored(given: Json, expected: Json) -> bool:
     both = None if rules is None else policy.Behavior(rules, rules)
     before = changes_of(given["events"])
     past = history.ScalingHistory(ups=before) if up else history.ScalingHistory(downs=before)
-    past = behavior.with_scaled(past, both, given["previous_replicas"], given["new_replicas"], 0)
+    past = behavior.with_size_change(past, both, given["previous_replicas"], given["new_replicas"], 0)
     after = past.ups if up else past.downs
-    change = history.changed_since(before, -given["period_s"] * 1000)
+    change = history.replicas_changed_since(before, -given["period_s"] * 1000)
     listed = [{name: one[name] for name in ("change", "outdated")} for one in events(after)]
     return bool(change == expected["change_in_period_before"] and listed == expected["events_after"])
 
@@ -309,8 +311,8 @@ def legacy_limit(given: Json) -> Json:
 def legacy_stabilized(given: Json, expected: Json) -> bool:
     window_ms = given["downscale_stabilization_s"] * 1000
     steps = steps_of(given["recommendations"])
-    after = history.recorded(steps, given["desired_replicas"], 0, window_ms)
-    return behavior.stabilize_down(given["desired_replicas"], steps, window_ms, 0) == expected[
+    after = history.with_recommendation(steps, given["desired_replicas"], 0, window_ms)
+    return behavior.stabilize_downscale(given["desired_replicas"], steps, window_ms, 0) == expected[
         "replicas"
     ] and same_memory(after, expected["observed"]["recommendations_after"], window_ms)
 
@@ -318,7 +320,7 @@ def legacy_stabilized(given: Json, expected: Json) -> bool:
 def legacy_step(given: Json, expected: Json) -> bool:
     settings = legacy_settings(given)
     current, desired = given["current_replicas"], given["desired_replicas"]
-    left = behavior.allowed_without_behavior(current, desired, bounds_of(given), history_of(given), settings, 0)
+    left = behavior.limit_replicas_without_behavior(current, desired, bounds_of(given), history_of(given), settings, 0)
     return said(left).items() <= expected.items() and same_memory(
         left.steps, expected["recommendations_after"], settings.downscale_stabilization_ms
     )
@@ -336,9 +338,9 @@ def behaved(given: Json, expected: Json) -> bool:
     """Defaults, windows, rates, bounds, and what is remembered afterwards."""
     both = completed(given)
     current, past = given["current_replicas"], history_of(given)
-    left = behavior.allowed(current, given["desired_replicas"], bounds_of(given), both, past, 0)
-    after = behavior.with_scaled(past, both, current, left.replicas, 0)
-    answer = said(left) | {"scaling_limited": left.limited, "stabilized_replicas": left.stabilized}
+    left = behavior.limit_replicas_by_behavior(current, given["desired_replicas"], bounds_of(given), both, past, 0)
+    after = behavior.with_size_change(past, both, current, left.replicas, 0)
+    answer = said(left) | {"scaling_limited": left.is_limited, "stabilized_replicas": left.stabilized}
     window_ms = max(both.up.stabilization_ms, both.down.stabilization_ms)
     return (
         (both.up, both.down) == (rules_of(given["scale_up"]), rules_of(given["scale_down"]))
@@ -353,15 +355,15 @@ def traced(given: Json, expected: Json) -> bool:
     """Many decisions one after the other, each on what the earlier ones left."""
     both = None if given["legacy"] else policy.Behavior(rules_of(given["scale_up"]), rules_of(given["scale_down"]))
     settings, current = legacy_settings(given), given["initial_replicas"]
-    past = history.ScalingHistory(history.recorded((), current, 0, 0))
+    past = history.ScalingHistory(history.with_recommendation((), current, 0, 0))
     for step, wanted in zip(given["steps"], expected["steps"], strict=True):
         now_ms, desired = step["at_s"] * 1000, step["desired_replicas"]
         if both is None:
-            left = behavior.allowed_without_behavior(current, desired, bounds_of(given), past, settings, now_ms)
+            left = behavior.limit_replicas_without_behavior(current, desired, bounds_of(given), past, settings, now_ms)
         else:
-            left = behavior.allowed(current, desired, bounds_of(given), both, past, now_ms)
+            left = behavior.limit_replicas_by_behavior(current, desired, bounds_of(given), both, past, now_ms)
         if said(left) != wanted:
             return False
-        past = behavior.with_scaled(replace(past, steps=left.steps), both, current, left.replicas, now_ms)
+        past = behavior.with_size_change(replace(past, steps=left.steps), both, current, left.replicas, now_ms)
         current = left.replicas
     return True

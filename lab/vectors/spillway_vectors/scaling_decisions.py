@@ -1,7 +1,7 @@
 """Whole decisions of Kubernetes' autoscaler, and ours on the same."""
 
 from hpa.core.kubernetes import deciding, history, policy, proposals
-from hpa.core.kubernetes.evaluating import CONTROLLER, settings_in
+from hpa.core.kubernetes.evaluating import CONTROLLER, settings_for_mode
 from hpa.core.kubernetes.pods import PodsSeen
 
 from .scaling import (
@@ -36,7 +36,9 @@ def metric_of(entry: Json) -> policy.Metric:
 def autoscaler_of(given: Json) -> policy.Autoscaler:
     entry, default_ms = given["autoscaler"], given["settings"]["downscale_stabilization_s"] * 1000
     rules = entry["behavior"]
-    both = rules and policy.completed(given_rules(rules["scale_up"]), given_rules(rules["scale_down"]), default_ms)
+    both = rules and policy.behavior_with_defaults(
+        given_rules(rules["scale_up"]), given_rules(rules["scale_down"]), default_ms
+    )
     return policy.Autoscaler(
         max_replicas=entry["max_replicas"],
         metrics=tuple(metric_of(one) for one in entry["metrics"]),
@@ -130,18 +132,18 @@ def decided(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, lis
     """The decision with what came of writing it, and the writes."""
     known, entry = known_of(given), given["autoscaler"]
     if "spec_replicas" not in given["scale"]:
-        return deciding.without_scale(known, entry["status_current_replicas"], "no scale"), []
-    wanted, settings = autoscaler_of(given), settings_in(mode, settings_of(given))
+        return deciding.decision_without_scale(known, entry["status_current_replicas"], "no scale"), []
+    wanted, settings = autoscaler_of(given), settings_for_mode(mode, settings_of(given))
     scale = deciding.ScaleTargetSize(given["scale"]["spec_replicas"], given["scale"]["status_replicas"], unclear(given))
     readings = readings_of(given)
-    decision = deciding.decide(wanted, scale, pods_selected(given), readings, known, settings, 0)
+    decision = deciding.decide_replicas(wanted, scale, pods_selected(given), readings, known, settings, 0)
     if decision.replicas is None:
         return decision, []
     answers = given["scale_update_answers"]
     writes = [{"replicas": decision.replicas, "error": answer is not None} for answer in answers]
     if answers[-1] is None:
-        return deciding.accepted(decision, wanted, settings, REPEATED_AFTER_MS * (len(answers) - 1)), writes
-    return deciding.refused(decision, known, "could not be written"), writes
+        return deciding.decision_after_write(decision, wanted, settings, REPEATED_AFTER_MS * (len(answers) - 1)), writes
+    return deciding.decision_after_failed_write(decision, known, "could not be written"), writes
 
 
 def whole(given: Json, expected: Json) -> bool:

@@ -60,7 +60,7 @@ def partitions_of(given: Json) -> Json:
 def selected(given: Json) -> Json:
     trigger = kafka_metadata.read_kafka_trigger(given["metadata"])
     rows = [kafka.PartitionOffsets(trigger.topic, number, 1, 0) for number in given["existing_partitions"]]
-    chosen = [row.partition for row in rows if trigger.means(row.topic, row.partition)]
+    chosen = [row.partition for row in rows if trigger.has_partition(row.topic, row.partition)]
     return {"partitions": {trigger.topic: chosen}}
 
 
@@ -148,7 +148,7 @@ def fallback_of(entry: Json | None) -> fallback.Fallback | None:
 def fallen_back(given: Json) -> Json:
     modifiers, health = given["scaling_modifiers"], given["health"]
     composite = modifiers and fallback.Composite(modifiers["target"], modifiers["metric_type"] == "Value")
-    found = fallback.answer(
+    found = fallback.answer_of_trigger(
         fallback.Trigger(given["target_milli"], given["target_type"] == "value", composite),
         None if given["trigger_error"] else given["metric_values_milli"],
         fallback_of(given["fallback"]),
@@ -170,13 +170,13 @@ def fallen_back(given: Json) -> Json:
 def formula_helper(given: Json) -> Json:
     kind = given["kind"]
     if kind == "contains_ignoring_case":
-        return {"found": formula.holds_name(given["list"], given["element"])}
+        return {"found": formula.is_name_used(given["list"], given["element"])}
     if kind == "trigger_value":
         value = formula.trigger_value(given["metric_milli"], given["failures"], fallback_of(given["fallback"]))
         return {"value_milli": value}
     if kind == "pair":
         try:
-            pairs = formula.named_triggers(given["metric"], given["trigger"], given["formula"])
+            pairs = formula.trigger_name_by_metric(given["metric"], given["trigger"], given["formula"])
         except InvalidExpression:
             return {"error": True, "pairs": {}}
         return {"error": False, "pairs": pairs}
@@ -218,7 +218,7 @@ def executed(given: Json) -> Json:
         last_active_ms=None if given["last_active_s"] is None else given["last_active_s"] * 1000,
         autoscaler=condition and (condition["status"] == "true", condition["reason"]),
     )
-    found = executor.executed(wanted, polled, 0)
+    found = executor.decide_poll_outcome(wanted, polled, 0)
     conditions = {kind: {"status": status, "reason": reason} for kind, (status, reason) in found.conditions.items()}
     updates = [] if found.replicas is None else [found.replicas]
     return {
@@ -236,5 +236,5 @@ def jobs_created(given: Json) -> Json:
     return {
         "effective_max_scale": found.effective_max,
         "scale_to": found.scale_to,
-        "jobs_to_create": found.create,
+        "jobs_to_create": found.jobs_to_create,
     }

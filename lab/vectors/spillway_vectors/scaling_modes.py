@@ -15,7 +15,7 @@ from hpa.core.kubernetes.evaluating import (
     Evaluation,
     ObservedMetrics,
     ScalingState,
-    evaluate,
+    evaluate_autoscaler,
 )
 from hpa.core.kubernetes.pods import PodsSeen
 from hpa.core.kubernetes.policy import (
@@ -54,7 +54,7 @@ class Trace:
         observed = ObservedMetrics(
             ScaleTargetSize(self.replicas, self.replicas), NO_PODS, (SeriesReading((self.wanted * 1000,)),)
         )
-        found = evaluate(self.policy, observed, self.state, self.settings, now_ms, self.mode)
+        found = evaluate_autoscaler(self.policy, observed, self.state, self.settings, now_ms, self.mode)
         self.state, self.due_ms = found.state, found.due_ms
         self.replicas = self.replicas if found.decision.replicas is None else found.decision.replicas
         return found

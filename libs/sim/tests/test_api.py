@@ -184,7 +184,7 @@ async def test_versions_that_begin_again_leave_everything_else_as_it_is(client_o
         since = {"resourceVersion": before["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
         watch = asyncio.ensure_future(client.events(MAPS, **since))
         await asyncio.sleep(1)
-        cluster.begin_versions_again()
+        cluster.restart_versions()
         assert await watch == []
         _, after = await client.ask("GET", MAPS)
         assert int(after["metadata"]["resourceVersion"]) < int(before["metadata"]["resourceVersion"])

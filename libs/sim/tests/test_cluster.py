@@ -19,7 +19,7 @@ def pods_of(cluster: SimCluster) -> list[dict[str, Any]]:
 
 
 def deployed(cluster: SimCluster, name: str = "web") -> dict[str, Any]:
-    found = cluster.get("deployments", name, "default")
+    found = cluster.get_object("deployments", name, "default")
     assert found
     return found
 
@@ -138,7 +138,7 @@ async def test_a_quota_stops_pods_and_the_deployment_says_so(client_of: Any) -> 
         assert len(pods_of(cluster)) == 2
         failure = next(one for one in deployed(cluster)["status"]["conditions"] if one["type"] == "ReplicaFailure")
         assert failure["message"].endswith("exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2")
-        found = cluster.get("resourcequotas", "team", "default")
+        found = cluster.get_object("resourcequotas", "team", "default")
         assert found
         assert found["status"]["used"] == {"pods": "2", "requests.cpu": "200m"}
         assert (await client.make_pod(pod("extra")))[0] == 403
@@ -205,7 +205,7 @@ async def test_a_bound_pod_without_room_is_refused_by_the_kubelet(client_of: Any
         await client.make_pod(pod("fits", cpu="100m", nodeName="n0"))
         await client.make_pod(pod("refused", cpu="100m", nodeName="n0"))
         await asyncio.sleep(2)
-        refused = cluster.get("pods", "refused", "default")
+        refused = cluster.get_object("pods", "refused", "default")
         assert refused
         assert (refused["status"]["phase"], refused["status"]["reason"]) == ("Failed", "OutOfcpu")
 
@@ -237,7 +237,7 @@ async def test_nodes_of_others_are_left_to_them(client_of: Any) -> None:
         await client.ask("POST", "/api/v1/nodes", virtual)
         await client.make_pod(pod("p"))
         await asyncio.sleep(5)
-        found = cluster.get("pods", "p", "default")
+        found = cluster.get_object("pods", "p", "default")
         assert found
         assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("v", "Pending")
 
@@ -253,7 +253,7 @@ async def test_a_virtual_node_has_no_kubelet_whatever_its_annotations_say(client
         await asyncio.sleep(5)
         await client.ask("DELETE", "/api/v1/namespaces/default/pods/p")
         await asyncio.sleep(60)
-        found = cluster.get("pods", "p", "default")
+        found = cluster.get_object("pods", "p", "default")
         assert found
         assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("v", "Pending")
 
@@ -288,7 +288,7 @@ async def test_a_node_whose_lease_ends_takes_no_pod_until_somebody_says_that_it_
 
 
 def readiness(cluster: SimCluster) -> tuple[str, list[str]]:
-    node = cluster.get("nodes", "v")
+    node = cluster.get_object("nodes", "v")
     assert node
     (ready,) = node["status"]["conditions"]
     return ready["status"], [one["key"] for one in node["spec"]["taints"]]
@@ -317,7 +317,7 @@ async def test_a_pod_takes_its_own_time_to_end_and_its_grace_at_most(client_of: 
 
 async def test_a_loaded_cluster_is_at_rest_and_consistent() -> None:
     async with SimCluster("a") as cluster:
-        cluster.load([NodeSpec("n", 10)], LoadSpec(pods=200, deployments=3))
+        cluster.load_objects([NodeSpec("n", 10)], LoadSpec(pods=200, deployments=3))
         version = cluster.machine.world.store.version
         await asyncio.sleep(60)
         assert cluster.machine.world.store.version == version

@@ -7,12 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.kinds import KIND_BY_PLURAL
-from sim.core.listing import Lister, selection_of
-from sim.core.ownership import Manager, applied, conflicts, paths_of, updated
+from sim.core.listing import Lister, parse_selection
+from sim.core.ownership import (
+    Manager,
+    apply_conflicts,
+    field_paths_of,
+    object_and_owners_after_apply,
+    owners_after_update,
+)
 from sim.core.pods import scale_in_victims
-from sim.core.quantity import amount_of
-from sim.core.rollout import Limits, SetCount, recreate, resize, resolve_limits, roll
-from sim.core.selectors import matches, parse_fields, parse_selector
+from sim.core.quantity import parse_amount
+from sim.core.rollout import (
+    Limits,
+    SetCount,
+    recreated_replicas_by_name,
+    resized_replicas_by_name,
+    resolve_limits,
+    rolled_replicas_by_name,
+)
+from sim.core.selectors import matches_labels, parse_field_selector, parse_selector
 from sim.core.shape import pod_requests
 from sim.core.store import Store
 
@@ -32,7 +45,7 @@ SELECTORS = [
 
 @pytest.mark.parametrize(("text", "labels", "expected"), SELECTORS)
 def test_label_selectors(text: str, labels: dict[str, str], expected: bool) -> None:
-    assert matches(parse_selector(text), labels) is expected
+    assert matches_labels(parse_selector(text), labels) is expected
 
 
 @pytest.mark.parametrize("text", ["a in b", "a=b=c", "(", "a in ("])
@@ -49,9 +62,9 @@ def test_the_pods_of_a_node_are_found_as_by_looking_at_all(writes: list[tuple[in
         key = ("default", f"p{number}")
         if node is not None:
             metadata = {"name": key[1], "namespace": "default"}
-            store.put("pods", {"metadata": metadata, "spec": {"nodeName": node} if node else {}})
-        elif store.get("pods", key):
-            store.remove("pods", key)
+            store.put_object("pods", {"metadata": metadata, "spec": {"nodeName": node} if node else {}})
+        elif store.get_object("pods", key):
+            store.remove_object("pods", key)
     kind, lister = KIND_BY_PLURAL["pods"], Lister(store)
     for text in (
         "spec.nodeName=a",
@@ -59,18 +72,18 @@ def test_the_pods_of_a_node_are_found_as_by_looking_at_all(writes: list[tuple[in
         "spec.nodeName!=a",
         "spec.nodeName=",
     ):
-        wanted = parse_fields("pods", text)
+        wanted = parse_field_selector("pods", text)
         expected = [store.tables["pods"][key] for key in store.sorted_keys("pods") if wanted(store.tables["pods"][key])]
-        assert lister.list(selection_of(kind, "", "", {"fieldSelector": text}), 0, "").items == expected
+        assert lister.list_page(parse_selection(kind, "", "", {"fieldSelector": text}), 0, "").items == expected
 
 
 def test_field_selectors() -> None:
     unbound = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}
-    assert parse_fields("pods", "spec.nodeName=")(unbound)
-    assert not parse_fields("pods", "spec.nodeName!=")(unbound)
-    assert parse_fields("pods", "metadata.name=p,status.phase!=Failed")(unbound)
+    assert parse_field_selector("pods", "spec.nodeName=")(unbound)
+    assert not parse_field_selector("pods", "spec.nodeName!=")(unbound)
+    assert parse_field_selector("pods", "metadata.name=p,status.phase!=Failed")(unbound)
     with pytest.raises(ValueError, match="field label not supported"):
-        parse_fields("nodes", "spec.nodeName=x")
+        parse_field_selector("nodes", "spec.nodeName=x")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +92,7 @@ def test_field_selectors() -> None:
      ("memory", "1e3", 1000), ("memory", "1500m", 2), ("memory", "2k", 2000), ("nvidia.com/gpu", 8, 8)],
 )  # fmt: skip
 def test_quantities(resource: str, text: str | int, expected: int) -> None:
-    assert amount_of(resource, text) == expected
+    assert parse_amount(resource, text) == expected
 
 
 def container(cpu: str, **fields: Any) -> dict[str, Any]:
@@ -112,24 +125,24 @@ def test_rollout_limits(replicas: int, surge: int | str, unavailable: int | str,
 def test_a_rolling_update_goes_up_then_down() -> None:
     limits = Limits(10, 3, 2)
     old = [SetCount("old", 10, 10, 10)]
-    assert roll(limits, SetCount("new", 0, 0, 0), old) == {"new": 3}
-    assert roll(limits, SetCount("new", 3, 3, 0), old) == {"old": 8}
-    assert roll(limits, SetCount("new", 3, 3, 0), [SetCount("old", 8, 8, 8)]) == {"new": 5}
-    assert roll(limits, SetCount("new", 5, 5, 0), [SetCount("old", 8, 8, 8)]) == {}
-    assert roll(limits, SetCount("new", 5, 5, 5), [SetCount("old", 8, 8, 8)]) == {"old": 3}
-    assert roll(limits, SetCount("new", 3, 3, 0), [SetCount("sick", 10, 10, 8)]) == {"sick": 8}
+    assert rolled_replicas_by_name(limits, SetCount("new", 0, 0, 0), old) == {"new": 3}
+    assert rolled_replicas_by_name(limits, SetCount("new", 3, 3, 0), old) == {"old": 8}
+    assert rolled_replicas_by_name(limits, SetCount("new", 3, 3, 0), [SetCount("old", 8, 8, 8)]) == {"new": 5}
+    assert rolled_replicas_by_name(limits, SetCount("new", 5, 5, 0), [SetCount("old", 8, 8, 8)]) == {}
+    assert rolled_replicas_by_name(limits, SetCount("new", 5, 5, 5), [SetCount("old", 8, 8, 8)]) == {"old": 3}
+    assert rolled_replicas_by_name(limits, SetCount("new", 3, 3, 0), [SetCount("sick", 10, 10, 8)]) == {"sick": 8}
 
 
 def test_recreate_waits_until_the_old_pods_are_gone() -> None:
-    assert recreate(3, SetCount("new", 0, 0, 0), [SetCount("old", 3, 3, 3)]) == {"old": 0}
-    assert recreate(3, SetCount("new", 0, 0, 0), [SetCount("old", 0, 1, 0)]) == {}
-    assert recreate(3, SetCount("new", 0, 0, 0), [SetCount("old", 0, 0, 0)]) == {"new": 3}
+    assert recreated_replicas_by_name(3, SetCount("new", 0, 0, 0), [SetCount("old", 3, 3, 3)]) == {"old": 0}
+    assert recreated_replicas_by_name(3, SetCount("new", 0, 0, 0), [SetCount("old", 0, 1, 0)]) == {}
+    assert recreated_replicas_by_name(3, SetCount("new", 0, 0, 0), [SetCount("old", 0, 0, 0)]) == {"new": 3}
 
 
 def test_a_resize_in_mid_rollout_is_shared() -> None:
     new, old = SetCount("new", 5, 5, 5), SetCount("old", 5, 5, 5)
-    assert sum(resize(Limits(20, 0, 2), new, [old]).values()) == 20
-    assert resize(Limits(0, 0, 0), new, [old]) == {"new": 0, "old": 0}
+    assert sum(resized_replicas_by_name(Limits(20, 0, 2), new, [old]).values()) == 20
+    assert resized_replicas_by_name(Limits(0, 0, 0), new, [old]) == {"new": 0, "old": 0}
 
 
 def existing(name: str, node: str = "", phase: str = "Pending", ready: str = "", created: str = "1") -> dict[str, Any]:
@@ -159,27 +172,27 @@ def manifest(**spec: Any) -> dict[str, Any]:
 def test_apply_removes_what_its_manager_no_longer_says() -> None:
     ours = Manager("spillway", "Apply")
     first = manifest(replicas=1, paused=True)
-    live, owned = applied(first, first, ours, {})
-    live, owned = applied(live, manifest(replicas=1), ours, owned)
+    live, owned = object_and_owners_after_apply(first, first, ours, {})
+    live, owned = object_and_owners_after_apply(live, manifest(replicas=1), ours, owned)
     assert live["spec"] == {"replicas": 1}
-    assert owned == {ours: paths_of(manifest(replicas=1))}
+    assert owned == {ours: field_paths_of(manifest(replicas=1))}
 
 
 def test_apply_joins_lists_by_name() -> None:
     ours, theirs = Manager("spillway", "Apply"), Manager("other", "Apply")
     one, two = manifest(containers=[{"name": "a", "image": "1"}]), manifest(containers=[{"name": "b", "image": "2"}])
-    live, owned = applied(one, one, ours, {})
-    live, owned = applied(live, two, theirs, owned)
+    live, owned = object_and_owners_after_apply(one, one, ours, {})
+    live, owned = object_and_owners_after_apply(live, two, theirs, owned)
     assert [found["name"] for found in live["spec"]["containers"]] == ["a", "b"]
-    live, owned = applied(live, manifest(paused=True), theirs, owned)
+    live, owned = object_and_owners_after_apply(live, manifest(paused=True), theirs, owned)
     assert [found["name"] for found in live["spec"]["containers"]] == ["a"]
 
 
 def test_who_updates_a_field_owns_it_and_an_apply_conflicts() -> None:
     ours, kubectl = Manager("spillway", "Apply"), Manager("kubectl", "Update")
     first = manifest(replicas=1)
-    live, owned = applied(first, first, ours, {})
+    live, owned = object_and_owners_after_apply(first, first, ours, {})
     scaled = manifest(replicas=5)
-    owned = updated(live, scaled, kubectl, owned)
-    assert conflicts(scaled, first, ours, owned) == {kubectl: frozenset({("f:spec", "f:replicas")})}
-    assert conflicts(scaled, scaled, ours, owned) == {}
+    owned = owners_after_update(live, scaled, kubectl, owned)
+    assert apply_conflicts(scaled, first, ours, owned) == {kubectl: frozenset({("f:spec", "f:replicas")})}
+    assert apply_conflicts(scaled, scaled, ours, owned) == {}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sim.cluster import SimCluster
-from sim.core.pod_config import Needed, needed_by
+from sim.core.pod_config import Needed, config_needed_by_pod
 from sim.core.pods import is_ready
 from sim.manifests import deployment, pod
 from sim.settings import NodeSpec
@@ -44,7 +44,7 @@ NEEDS: dict[str, tuple[dict[str, Any], list[Needed]]] = {
 
 @pytest.mark.parametrize(("spec", "needed"), NEEDS.values(), ids=NEEDS)
 def test_what_a_pod_needs(spec: dict[str, Any], needed: list[Needed]) -> None:
-    assert list(needed_by(spec)) == needed
+    assert list(config_needed_by_pod(spec)) == needed
 
 
 def named(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ async def test_who_lacks_something_waits_on_its_node_until_it_is_there(
         client = client_of(cluster)
         await client.make_pod(manifest)
         await asyncio.sleep(60)
-        found = cluster.get("pods", "web", "default")
+        found = cluster.get_object("pods", "web", "default")
         assert found is not None
         assert waits(found, field) == expected
         assert found["spec"]["nodeName"]
@@ -86,7 +86,7 @@ async def test_who_lacks_something_waits_on_its_node_until_it_is_there(
         for path in (CONFIGS, SECRETS):
             await client.ask("POST", path, {"metadata": {"name": "key"}})
         await asyncio.sleep(1)
-        found = cluster.get("pods", "web", "default")
+        found = cluster.get_object("pods", "web", "default")
         assert found is not None
         assert is_ready(found)
 
@@ -98,12 +98,12 @@ async def test_a_key_that_is_not_in_it_is_waited_for_too(client_of: Any) -> None
         await client.ask("POST", SECRETS, {"metadata": {"name": "key"}, "data": {"b": ""}})
         await client.make_pod(named(ONE_OF_SECRET))
         await asyncio.sleep(60)
-        found = cluster.get("pods", "web", "default")
+        found = cluster.get_object("pods", "web", "default")
         assert found is not None
         assert waits(found) == ("Pending", ERROR, "couldn't find key a in Secret default/key")
         await client.patch(f"{SECRETS}/key", {"data": {"a": ""}})
         await asyncio.sleep(1)
-        found = cluster.get("pods", "web", "default")
+        found = cluster.get_object("pods", "web", "default")
         assert found is not None
         assert is_ready(found)
 

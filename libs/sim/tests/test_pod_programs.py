@@ -58,7 +58,7 @@ def log(cluster: SimCluster, found: Object) -> list[str]:
 
 
 def named(cluster: SimCluster, name: str = "p") -> Object | None:
-    return cluster.get("pods", name, "default")
+    return cluster.get_object("pods", name, "default")
 
 
 async def made(client_of: Any, cluster: SimCluster, manifest: dict[str, Any]) -> Object:

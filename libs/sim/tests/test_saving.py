@@ -22,9 +22,9 @@ def names(cluster: SimCluster, plural: str) -> dict[str, str]:
 
 def resumed(cluster: SimCluster) -> SimCluster:
     """Saved as a file has it; to be entered by the caller."""
-    content = json.loads(json.dumps(cluster.saved()))
+    content = json.loads(json.dumps(cluster.saved_state()))
     other = SimCluster(cluster.name)
-    other.resume(content)
+    other.resume_state(content)
     return other
 
 
@@ -39,7 +39,7 @@ async def test_what_ran_runs_on_with_its_nodes_and_taints(client_of: Any) -> Non
             await asyncio.sleep(60)
             for plural in ("nodes", "namespaces", "deployments", "replicasets", "pods"):
                 assert names(after, plural) == names(cluster, plural)
-            assert (after.get("nodes", "n0") or {})["spec"]["taints"] == [
+            assert (after.get_object("nodes", "n0") or {})["spec"]["taints"] == [
                 {"key": "lent", "value": "x", "effect": "NoSchedule"}
             ]
 
@@ -87,4 +87,4 @@ async def test_what_was_about_to_end_ends(client_of: Any) -> None:
             assert "going" not in names(after, "namespaces")
             assert not after.objects("deployments")
             assert [pod["status"]["phase"] for pod in after.objects("pods")] == ["Succeeded"]
-            assert (after.get("jobs", "sum", "default") or {})["status"]["succeeded"] == 1
+            assert (after.get_object("jobs", "sum", "default") or {})["status"]["succeeded"] == 1

@@ -11,7 +11,7 @@ from sim.core.node_table import NodeTable
 from sim.core.scheduling import Scheduler
 from sim.core.shape import ShapeBook
 from sim.core.store import Store
-from sim.core.volumes import rules_of
+from sim.core.volumes import volume_rules_of
 from sim.manifests import pod
 
 Labels = dict[str, str]
@@ -182,10 +182,10 @@ def place(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[str]:
     for one in pods:
         shape = book.shape_of({**one, "metadata": {**one["metadata"], "namespace": "default"}})
         view = scheduler.view_of(shape)
-        name = view.choose()
+        name = view.choose_node()
         if name:
             table.add_pod(name, shape)
-        found.append(name or view.why_nowhere())
+        found.append(name or view.why_no_node_fits())
     return found
 
 
@@ -227,10 +227,10 @@ def test_no_node_is_over_committed_and_the_views_stay_true(
             name, kind = bound.pop(number % len(bound))
             table.remove_pod(name, shapes[kind])
         elif step == "add":
-            choice = scheduler.view_of(shapes[number]).choose()
+            choice = scheduler.view_of(shapes[number]).choose_node()
             fresh = Scheduler(table).view_of(shapes[number])
-            assert (choice is None) == (fresh.choose() is None)
-            assert scheduler.view_of(shapes[number]).why_nowhere() == fresh.why_nowhere()
+            assert (choice is None) == (fresh.choose_node() is None)
+            assert scheduler.view_of(shapes[number]).why_no_node_fits() == fresh.why_no_node_fits()
             if choice:
                 table.add_pod(choice, shapes[number])
                 bound.append((choice, number))
@@ -248,7 +248,7 @@ def test_shapes_that_differ_in_labels_alone_share_a_view_while_no_pod_refuses_ot
     jealous = book.shape_of(pod("q", labels={"app": "db"}, affinity=pod_affinity("podAntiAffinity", "web", HOST)))
     assert scheduler.view_of(web) is scheduler.view_of(api)
     table.add_pod("a", jealous)
-    assert (scheduler.view_of(web).choose(), scheduler.view_of(api).choose()) == (None, "a")
+    assert (scheduler.view_of(web).choose_node(), scheduler.view_of(api).choose_node()) == (None, "a")
     table.remove_node("a")
     assert scheduler.view_of(web) is scheduler.view_of(api)
 
@@ -298,10 +298,10 @@ def test_a_pod_goes_where_its_volume_is(bound: Any, of: Any, expected: str) -> N
         table.put_node(one)
     for plural, item in (("persistentvolumeclaims", bound), ("persistentvolumes", of)):
         if item is not None:
-            store.put(plural, item)
+            store.put_object(plural, item)
     asked = pod("p")
     asked["metadata"]["namespace"] = "default"
     asked["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     shape = ShapeBook().shape_of(asked)
-    view = Scheduler(table, volumes_of=lambda one: rules_of(one, store)).view_of(shape)
-    assert (view.choose() or view.why_nowhere()) == expected
+    view = Scheduler(table, volumes_of=lambda one: volume_rules_of(one, store)).view_of(shape)
+    assert (view.choose_node() or view.why_no_node_fits()) == expected

@@ -41,11 +41,11 @@ async def test_a_pod_can_be_set_apart_and_asked_for_alone(client_of: Any) -> Non
         cluster.add_nodes([NodeSpec("n")])
         await client.ask("POST", "/apis/apps/v1/namespaces/default/statefulsets", statefulset("db", 2))
         await asyncio.sleep(10)
-        cluster.set_usage("default", "db-1", {"cpu": 2000})
+        cluster.set_pod_usage("default", "db-1", {"cpu": 2000})
         assert used((await client.ask("GET", f"{METRICS}/pods"))[1]) == {"db-1": [{"cpu": "2"}]}
         assert (await client.ask("GET", f"{SAMPLES}/db-1"))[1]["containers"][0]["name"] == "main"
         assert (await client.ask("GET", f"{SAMPLES}/db-0"))[0] == 404
-        cluster.set_usage("default", "db-1", None)
+        cluster.set_pod_usage("default", "db-1", None)
         assert used((await client.ask("GET", SAMPLES))[1]) == {}
 
 

@@ -20,7 +20,7 @@ def names(cluster: SimCluster) -> list[str]:
 
 
 def status(cluster: SimCluster, plural: str, name: str) -> dict[str, Any]:
-    found = cluster.get(plural, name, "default")
+    found = cluster.get_object(plural, name, "default")
     assert found
     return dict(found["status"])
 

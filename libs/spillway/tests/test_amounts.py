@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.amounts import AMOUNT_MAX, INT64_MAX, INT64_MIN, PODS_MAX, clamp_amount, saturated
+from spillway.amounts import AMOUNT_MAX, INT64_MAX, INT64_MIN, PODS_MAX, clamp_amount, clamp_to_int64
 
 
 @given(st.integers())
 def test_what_is_saturated_fits_and_is_the_nearest_number_that_does(value: int) -> None:
-    found = saturated(value)
+    found = clamp_to_int64(value)
     assert INT64_MIN <= found <= INT64_MAX
     assert found == value or abs(value) > abs(found) >= INT64_MAX
 

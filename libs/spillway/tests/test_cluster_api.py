@@ -145,7 +145,7 @@ LATER = json.dumps({"kind": "Status", "details": {"causes": [{"reason": "Resourc
 async def told(api: ClusterApi, count: int, *, paged: bool = False) -> list[Change]:
     """The next so many changes; the reflector is closed afterwards."""
     changes: list[Change] = []
-    following = api.follow_in_pages(PODS) if paged else api.follow(PODS)
+    following = api.follow_in_pages(PODS) if paged else api.follow_objects(PODS)
     async for batch in following:
         changes.extend(batch)
         if len(changes) >= count:
@@ -433,7 +433,7 @@ async def test_the_watch_asks_for_bookmarks_and_a_random_end() -> None:
 @pytest.mark.looptime
 async def test_selectors_are_sent_with_the_list_and_the_watch() -> None:
     transport = Scripted([page()], [[b""]])
-    following = api_of(transport).follow(PODS, label_selector="a=b", field_selector="spec.nodeName=x")
+    following = api_of(transport).follow_objects(PODS, label_selector="a=b", field_selector="spec.nodeName=x")
     await anext(following)
     await anext(following)
     for _, _, params in transport.asked:
@@ -788,7 +788,7 @@ async def test_a_write_is_held_back_at_the_last_moment(
         await write(api)
     assert asked.is_set()
     assert await api.get(CONFIG_MAPS, "n", "small"), "reads go on, on a connection of their own"
-    await api.try_create(CONFIG_MAPS, "n", {"metadata": {"name": "c"}})
+    await api.dry_run_create(CONFIG_MAPS, "n", {"metadata": {"name": "c"}})
     assert len(asked_writes) == 1, "nothing of the write arrived"
     await api.close()
 

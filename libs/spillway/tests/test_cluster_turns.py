@@ -14,7 +14,7 @@ from spillway.bus import OffsetsWentBack, Position, Record, Traces
 from spillway.events import PHASE_CORDONED, ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
-from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, ClusterTurnSettings, way_to
+from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, ClusterTurnSettings, way_to_joined_cluster
 from spillway.running.following import TopicReader
 from spillway.running.isolation import ENDS_THE_PROCESS
 
@@ -105,29 +105,29 @@ class Instance:
         match record.event:
             case ClusterJoined() as joined:
                 self.joined[joined.cluster] = joined
-                self.turns.reconsider()
+                self.turns.reconsider_turns()
             case ClusterLeft(cluster):
                 self.joined.pop(cluster)
-                self.turns.reconsider()
+                self.turns.reconsider_turns()
             case TurnTaken(cluster=cluster, instance=instance):
-                self.turns.note(cluster, record.offset, instance)
+                self.turns.note_epoch(cluster, record.offset, instance)
             case PodsScheduled(cluster=cluster, epoch=epoch):
-                self.turns.note(cluster, epoch)
+                self.turns.note_epoch(cluster, epoch)
 
     def _changed(self) -> None:
         self.changes += 1
 
-    def clusters(self) -> Iterable[str]:
+    def clusters_in_log(self) -> Iterable[str]:
         return self.joined
 
-    def way(self, cluster: str) -> Hashable | None:
-        return way_to(self.joined[cluster]) if cluster in self.joined.keys() - self.idle else None
+    def way_to_cluster(self, cluster: str) -> Hashable | None:
+        return way_to_joined_cluster(self.joined[cluster]) if cluster in self.joined.keys() - self.idle else None
 
-    async def caught_up(self) -> None:
-        await self._reader.caught_up()
+    async def wait_until_caught_up(self) -> None:
+        await self._reader.wait_until_caught_up()
         await self.may_read.wait()
 
-    def begin(self, turn: ClusterTurn) -> Worker:
+    def create_worker(self, turn: ClusterTurn) -> Worker:
         self.tried.append(asyncio.get_running_loop().time())
         if not self.may_begin:
             raise KeyError(turn.cluster)
@@ -137,7 +137,7 @@ class Instance:
         return self.begun[-1]
 
     @property
-    def held(self) -> set[str]:
+    def clusters_worked_on(self) -> set[str]:
         return set(self.turns.workers)
 
     def epoch(self, cluster: str = "own-1") -> int:
@@ -172,7 +172,7 @@ class Fleet:
 
     async def claims(self, cluster: str = "own-1") -> list[tuple[str, int]]:
         """Instance and offset of each."""
-        async with LocalBus(self.broker, FLEET, "others").follow((CAPACITY_CHANGES,)) as feed:
+        async with LocalBus(self.broker, FLEET, "others").follow_topics((CAPACITY_CHANGES,)) as feed:
             records = (await anext(aiter(feed))).records
         events = ((one.event, one.offset) for one in records)
         return [(e.instance, offset) for e, offset in events if isinstance(e, TurnTaken) and e.cluster == cluster]
@@ -223,7 +223,7 @@ async def test_instances_share_and_the_next_ones_epoch_is_higher(fleet: Fleet) -
     await until(lambda: second.held and first.held | second.held == set(names))
     assert first.held
     assert not first.held & second.held
-    assert all(second.turns.holds(name) and not first.turns.holds(name) for name in second.held)
+    assert all(second.turns.is_assigned(name) and not first.turns.is_assigned(name) for name in second.held)
     await first.stop()
     await until(lambda: second.held == set(names))
     assert all(second.epoch(name) > epochs[name] for name in names)
@@ -250,7 +250,7 @@ async def test_what_the_group_takes_away_is_let_go_though_another_turn_cannot_be
     assert one.held == {"own-1"}
     changes = one.changes
     one.bus.unavailable = True
-    fleet.broker.expel(one.bus)
+    fleet.broker.end_sessions(one.bus)
     await asyncio.sleep(TICK)
     assert one.turns.is_free("own-1")
     assert one.turns.is_free("own-2")
@@ -298,7 +298,7 @@ async def test_what_was_lost_to_a_namesake_is_left_to_it_for_a_while_whatever_th
     await until(lambda: one.held == {"own-2"})
     for _ in range(3):
         await asyncio.sleep(SETTINGS.reclaim_seconds / 5)
-        fleet.broker.expel(one.bus)
+        fleet.broker.end_sessions(one.bus)
         await asyncio.sleep(1)
         assert one.held == {"own-2"}
     await until(lambda: one.held == {"own-1", "own-2"}, SETTINGS.reclaim_seconds)
@@ -336,9 +336,9 @@ async def test_a_higher_epoch_that_is_read_before_the_claim_is_known_to_be_writt
     await fleet.join("own-2")
     await until(lambda: "own-2" in one.joined)
     one.bus.unavailable, one.idle = True, set()
-    one.turns.reconsider()
+    one.turns.reconsider_turns()
     await asyncio.sleep(1)
-    one.turns.note("own-2", 1, "other")
+    one.turns.note_epoch("own-2", 1, "other")
     one.bus.unavailable = False
     await asyncio.sleep(SETTINGS.reclaim_seconds - 1)
     assert (one.held, len(await fleet.claims("own-2"))) == ({"own-1"}, 1)
@@ -366,7 +366,7 @@ async def test_a_later_word_of_the_group_ends_the_pause_and_an_older_pause_ends_
     await fleet.say(claim("other"))
     await until(lambda: not one.held)
     await asyncio.sleep(SETTINGS.reclaim_seconds - 2)
-    fleet.broker.expel(one.bus)
+    fleet.broker.end_sessions(one.bus)
     await until(lambda: one.held, 1.0)
     await fleet.say(claim("other"))
     await until(lambda: not one.held)
@@ -379,12 +379,12 @@ async def test_a_turn_may_be_claimed_once_more_and_is_lost_to_what_is_higher_sti
     one = await fleet.working("a", "own-1")
     (worker,) = one.begun
     before = one.epoch()
-    await one.turns.claim(worker.turn)
+    await one.turns.claim_turn(worker.turn)
     assert before < one.epoch() == (await fleet.claims())[-1][1]
     one.bus.unavailable = True
-    claiming = asyncio.create_task(one.turns.claim(worker.turn))
+    claiming = asyncio.create_task(one.turns.claim_turn(worker.turn))
     await asyncio.sleep(1)
-    one.turns.note("own-1", one.epoch() + 1)  # Written, and read before that is known.
+    one.turns.note_epoch("own-1", one.epoch() + 1)  # Written, and read before that is known.
     one.bus.unavailable = False
     await claiming
     await fleet.say(record(before), record(one.epoch()))
@@ -404,7 +404,7 @@ async def test_where_nothing_is_to_be_done_nothing_is_claimed(fleet: Fleet) -> N
     await asyncio.sleep(5)
     assert await fleet.claims("own-2") == []
     one.idle = {"own-1"}
-    one.turns.reconsider()
+    one.turns.reconsider_turns()
     await until(lambda: one.held == {"own-2"})
     assert one.turns.is_free("own-1")
     await fleet.say(ClusterLeft("own-2"))
@@ -428,7 +428,7 @@ async def test_another_way_to_a_cluster_is_another_turn_once_the_one_before_has_
     first.end_seconds = 5.0
     await fleet.join("own-1", credential="other")
     await asyncio.sleep(2)
-    one.turns.reconsider()
+    one.turns.reconsider_turns()
     await asyncio.sleep(2)
     assert (one.held, one.turns.is_free("own-1"), first.told) == (set(), False, ["begun", "cancelled"])
     await until(lambda: one.held)
@@ -486,7 +486,7 @@ async def test_who_stops_is_in_the_group_until_its_work_has_ended(fleet: Fleet) 
     (name, *_), left = first.held, first.turns.workers.copy()
     left[name].end_seconds = 5.0
     stopping = asyncio.create_task(first.stop())
-    await until(lambda: second.turns.holds(name))
+    await until(lambda: second.turns.is_assigned(name))
     assert left[name].told == ["begun", "finished", "cancelled", "ended"]
     await stopping
 
@@ -512,7 +512,7 @@ async def test_an_unexpected_error_of_a_worker_costs_its_cluster_alone_which_beg
     (line,) = [line for line in said if line["log_level"] == "error"]
     assert (line["cluster"], line["service"]) == ("own-1", SERVICE)
     assert isinstance(line["exc_info"], Exception)
-    one.turns.reconsider()
+    one.turns.reconsider_turns()
     await asyncio.sleep(SETTINGS.failed_first_seconds / 2)
     assert one.held == {"own-2"}
     await until(lambda: one.held == {"own-1", "own-2"}, SETTINGS.failed_first_seconds)
@@ -547,8 +547,8 @@ async def test_an_error_at_a_word_of_the_log_costs_that_cluster_alone(fleet: Fle
         worker.told.append("word")
         assert worker.turn.cluster == "own-2"
 
-    one.turns.tell_all(stumbles)
-    one.turns.tell("own-9", stumbles)
+    one.turns.call_all_workers(stumbles)
+    one.turns.call_worker("own-9", stumbles)
     await asyncio.sleep(TICK)
     assert one.held == {"own-2"}
     assert [worker.told for worker in one.begun] == [["begun", "word", "cancelled", "ended"], ["begun", "word"]]

@@ -14,19 +14,19 @@ from spillway.dead_letters import (
     LetterReading,
     StoredRecord,
     UnwritableEvent,
-    outgoing,
+    outgoing_record,
     shape_fields,
 )
 from spillway.events import ClusterLeft, PodsUnschedulable
 from spillway.model import Shape
-from spillway.wire import encode, event_type
+from spillway.wire import encode_event, event_type
 
 FLEET = (("fleet", b"f1"),)
 
 
 def read(topic: str, key: bytes, value: bytes | None, *headers: tuple[str, bytes]) -> LetterReading:
     reading = LetterReading("f1", "planner", 10)
-    found = reading.read([StoredRecord(topic, 0, 7, key, value, (*FLEET, *headers))], 0.0)
+    found = reading.read_records([StoredRecord(topic, 0, 7, key, value, (*FLEET, *headers))], 0.0)
     assert len(found) + len(reading.pending) == 1
     return reading
 
@@ -41,7 +41,7 @@ def read(topic: str, key: bytes, value: bytes | None, *headers: tuple[str, bytes
 def test_a_dead_letter_fits_into_a_record_however_long_a_header_was(headers: tuple[tuple[str, bytes], ...]) -> None:
     (letter,) = read("spillway.load.v1", b"shop/web", b"x", *headers).pending
     assert len(letter.reason) == REASON_CHARACTERS_MAX
-    assert outgoing(letter).value
+    assert outgoing_record(letter).value
 
 
 HALF = RECORD_BYTES_MAX // 2
@@ -62,10 +62,10 @@ def test_the_headers_of_a_record_count_in_its_size(headers: tuple[tuple[str, byt
 def test_of_the_headers_of_a_record_those_of_its_trace_are_kept() -> None:
     trace = (("traceparent", b"a"), ("tracestate", b"b"))
     event = ClusterLeft("own-1")
-    data = encode(event)
+    data = encode_event(event)
     kind = ("ce_type", event_type(event).encode())
     one = StoredRecord("spillway.clusters.v1", 0, 7, b"own-1", data, (*FLEET, kind, ("other", b"x" * 1000), *trace))
-    (record,) = LetterReading("f1", "planner", 10).read([one], 0.0)
+    (record,) = LetterReading("f1", "planner", 10).read_records([one], 0.0)
     assert record.headers == trace
 
 
@@ -78,7 +78,7 @@ def test_a_newer_versions_kind_ends_no_reading() -> None:
     reading = LetterReading("f1", "planner", 10)
     newer = [stored("spillway.v1.ClusterMoved", b"own-1/a/new/form", b"\x07", offset) for offset in range(1_000)]
     known = ClusterLeft("own-1")
-    found = reading.read([*newer, stored(event_type(known), b"own-1", encode(known))], 0.0)
+    found = reading.read_records([*newer, stored(event_type(known), b"own-1", encode_event(known))], 0.0)
     assert [record.event for record in found] == [known]
     (letter,) = reading.pending
     assert (letter.offset, letter.reason[:34]) == (0, "ce_type 'spillway.v1.ClusterMoved'")
@@ -94,7 +94,7 @@ def test_a_newer_versions_kind_ends_no_reading() -> None:
 )
 def test_what_no_newer_version_says_ends_the_reading(kinds: list[str]) -> None:
     with pytest.raises(TooManyDeadLetters):
-        LetterReading("f1", "planner", 10).read([stored(kind, b"own-1") for kind in kinds], 0.0)
+        LetterReading("f1", "planner", 10).read_records([stored(kind, b"own-1") for kind in kinds], 0.0)
 
 
 @pytest.mark.parametrize(("requests", "letters"), [((), 1), ((("cpu", 100),), 1), ((("cpu", 100), ("pods", 1)), 0)])
@@ -103,9 +103,9 @@ def test_a_shape_that_asks_for_no_pods_place_is_set_aside_and_not_written(
 ) -> None:
     event = PodsUnschedulable("own-1", "ReplicaSet/shop/web", 1, 1, "", 1, "0/9 nodes", Shape("shop", requests))
     kind = ("ce_type", event_type(event).encode())
-    assert len(read("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode(event), kind).pending) == letters
+    assert len(read("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode_event(event), kind).pending) == letters
     with pytest.raises(UnwritableEvent, match="of a shape") if letters else nullcontext():
-        outgoing(event)
+        outgoing_record(event)
 
 
 def holds_shapes(hint: Any) -> bool:

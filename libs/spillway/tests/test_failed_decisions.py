@@ -23,16 +23,16 @@ def broken() -> NoReturn:
 def test_it_is_counted_paused_and_tried_again() -> None:
     now = 100.0
     failed, before = FailedDecisions[object](lambda: now, 60.0), metrics.DECISIONS_FAILED._value.get()
-    assert failed.decision_of(WEB, decided) == "placed"
-    assert failed.decision_of(WEB, broken) is None
-    assert failed.decision_of(WEB, decided) is None, "it is not asked within its pause"
-    assert failed.decision_of(SHOP, decided) == "placed"
+    assert failed.decide_unless_paused(WEB, decided) == "placed"
+    assert failed.decide_unless_paused(WEB, broken) is None
+    assert failed.decide_unless_paused(WEB, decided) is None, "it is not asked within its pause"
+    assert failed.decide_unless_paused(SHOP, decided) == "placed"
     now += 59.0
-    assert (failed.ended(), failed.decision_of(WEB, broken)) == ([], None)
+    assert (failed.take_ended_pauses(), failed.decide_unless_paused(WEB, broken)) == ([], None)
     assert metrics.DECISIONS_FAILED._value.get() == before + 1
     now += 1.0
-    assert (failed.ended(), failed.ended()) == ([WEB], [])
-    assert failed.decision_of(WEB, decided) == "placed"
+    assert (failed.take_ended_pauses(), failed.take_ended_pauses()) == ([WEB], [])
+    assert failed.decide_unless_paused(WEB, decided) == "placed"
 
 
 def test_an_error_that_says_that_nothing_more_can_be_done_here_is_raised() -> None:
@@ -41,5 +41,5 @@ def test_an_error_that_says_that_nothing_more_can_be_done_here_is_raised() -> No
 
     failed = FailedDecisions[object](lambda: 0.0, 60.0)
     with pytest.raises(NoLog):
-        failed.decision_of("headroom", without_a_log)
-    assert failed.decision_of("headroom", decided) == "placed"
+        failed.decide_unless_paused("headroom", without_a_log)
+    assert failed.decide_unless_paused("headroom", decided) == "placed"

@@ -7,12 +7,12 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from spillway.addresses import Tombstone, status_address
-from spillway.dead_letters import UnwritableEvent, outgoing
+from spillway.dead_letters import UnwritableEvent, outgoing_record
 from spillway.events import STATE_REFUSED, CapacityReported, WorkloadObserved
 from spillway.fitting import FittingWriter
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation, NamespaceFacts
-from spillway.wire import RECORD_ENTRIES_MAX, decode
+from spillway.wire import RECORD_ENTRIES_MAX, decode_event
 
 HUGE = "x" * (3 * 1024 * 1024)
 Said = WorkloadObserved | Tombstone
@@ -74,7 +74,7 @@ def test_what_no_reader_takes_is_not_written() -> None:
     labels = (("a", ""),) * RECORD_ENTRIES_MAX
     reported = CapacityReported("own-1", 1, 0, 1, 0, 0, b"", (), (NamespaceFacts("team", labels, ()),))
     with pytest.raises(UnwritableEvent, match=f"labels: {RECORD_ENTRIES_MAX + 1} entries: expected at most"):
-        outgoing(reported)
+        outgoing_record(reported)
     fewer = replace(reported, namespaces=(NamespaceFacts("team", labels[1:], ()),))
-    written = outgoing(fewer)
-    assert decode(written.address.topic.name, written.kind, written.value or b"") == fewer
+    written = outgoing_record(fewer)
+    assert decode_event(written.address.topic.name, written.kind, written.value or b"") == fewer

@@ -6,7 +6,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, PLACEMENTS, TURNS_PLANNER, Tombstone, Topic, address_of
+from spillway.addresses import (
+    BRAKES,
+    CLUSTERS,
+    DEAD_LETTERS,
+    PLACEMENTS,
+    TURNS_PLANNER,
+    Tombstone,
+    Topic,
+    address_of_event,
+)
 from spillway.bus import Offsets, OffsetsWentBack, Record, RecordBatch
 from spillway.events import BrakeReleased, BrakeSet, ClusterLeft, DeadLettered, PlacementDecided, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus
@@ -33,12 +42,12 @@ class Log:
         self.opened = asyncio.Event()
         self._starts = starts
 
-    def starts(self, ends: Offsets) -> Offsets:
+    def start_offsets(self, ends: Offsets) -> Offsets:
         assert ends[BRAKES.name, 0] >= len(self.took)
         self.took.append(("whole", False))
         return self._starts
 
-    def take(self, record: Record, live: bool) -> None:
+    def apply_record(self, record: Record, live: bool) -> None:
         event = record.event
         if isinstance(event, BrakeSet):
             if event.scope == "bad":
@@ -47,7 +56,7 @@ class Log:
         elif isinstance(event, ClusterLeft):
             self.took.append((event.cluster, live))
 
-    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
+    async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
         assert all(positions[place] == offset for place, offset in batch.positions.items())
         if self.closed or any(record.topic == self.closed_to for record in batch.records):
             await self.opened.wait()
@@ -67,7 +76,7 @@ async def following(
 ) -> AsyncIterator[Follower]:
     follower = Follower(bus, FollowedTopics("planner", whole, (CLUSTERS,), (Unfit,), last_only), intake)
     running = asyncio.create_task(follower.run())
-    await follower.caught_up()
+    await follower.wait_until_caught_up()
     yield follower
     running.cancel()
     await asyncio.wait({running})
@@ -89,7 +98,7 @@ async def test_whole_topics_come_first_then_later_ones_from_where_the_state_stan
     async with following(bus, intake) as follower:
         assert intake.took == [("x", False), ("y", False), ("whole", False), ("seen", False)]
         await bus.publish(brake("z"), ClusterLeft("gone"))
-        await follower.caught_up()
+        await follower.wait_until_caught_up()
         assert sorted(intake.took[4:]) == [("gone", True), ("z", True)]
 
 
@@ -98,7 +107,7 @@ async def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_read(bus: Loca
     intake = Log({})
     async with following(bus, intake):
         assert intake.took == [("x", False), ("y", False), ("whole", False)]
-    async with bus.follow((DEAD_LETTERS,)) as feed:
+    async with bus.follow_topics((DEAD_LETTERS,)) as feed:
         letters = [record.event for record in (await anext(aiter(feed))).records]
     assert letters == [DeadLettered(BRAKES.name, 0, 1, "planner", "bad: expected good", "bad", b"")]
 
@@ -106,26 +115,26 @@ async def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_read(bus: Loca
 async def test_where_the_last_record_of_a_key_says_all_no_earlier_one_is_looked_at(bus: LocalBus) -> None:
     """Neither one that does not fit, nor one whose key has a tombstone; once the end is reached each counts."""
     await bus.publish(*map(brake, ("bad", "x", "y", "gone", "x")), BrakeReleased("bad", "", 0))
-    await bus.publish(Tombstone(address_of(brake("gone"))))
+    await bus.publish(Tombstone(address_of_event(brake("gone"))))
     intake = Log({})
     async with following(bus, intake, last_only=(BRAKES,)) as follower:
         assert intake.took == [("x", False), ("y", False), ("whole", False)]
         await bus.publish(brake("z"), brake("z"))
-        await follower.caught_up()
+        await follower.wait_until_caught_up()
         assert intake.took[3:] == [("z", True), ("z", True)]
-    async with bus.follow((DEAD_LETTERS,)) as feed:
+    async with bus.follow_topics((DEAD_LETTERS,)) as feed:
         assert (await anext(aiter(feed))).records == ()
 
 
 async def test_the_newest_turn_is_known_and_who_is_below_it_hears(bus: LocalBus) -> None:
     async with following(bus, Log({})) as follower:
         assert (follower.turn, follower.turn_epoch) == (None, -1)
-        async with bus.standby_turn("planner", "a@b") as turn:
-            writer = await turn.wait()
-            await follower.overtaken(writer.epoch - 1)
+        async with bus.join_standby_group("planner", "a@b") as turn:
+            writer = await turn.wait_for_turn()
+            await follower.wait_until_overtaken(writer.epoch - 1)
             assert follower.turn == TurnTaken("planner", "", "a@b")
-            above = asyncio.create_task(follower.overtaken(writer.epoch))
-            await follower.caught_up()
+            above = asyncio.create_task(follower.wait_until_overtaken(writer.epoch))
+            await follower.wait_until_caught_up()
             assert not above.done()
             above.cancel()
 
@@ -139,7 +148,7 @@ async def test_a_follower_that_lags_knows_the_whole_before_it_says_where_later_o
     async with following(bus, intake) as follower:
         assert intake.took == [("x", False), ("whole", False), ("gone again", False)]
         await bus.publish(ClusterLeft("later"))
-        await follower.caught_up()
+        await follower.wait_until_caught_up()
         assert intake.took[3:] == [("later", True)]
 
 
@@ -147,7 +156,7 @@ async def test_who_asks_before_the_follower_has_begun_waits_for_it_as_well(bus: 
     await bus.publish(brake("x"))
     intake = Log({})
     follower = Follower(bus, FollowedTopics("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,)), intake)
-    asked = asyncio.create_task(follower.caught_up())
+    asked = asyncio.create_task(follower.wait_until_caught_up())
     await asyncio.sleep(60)
     assert not asked.done()
     running = asyncio.create_task(follower.run())
@@ -162,10 +171,10 @@ async def test_of_named_topics_it_waits_for_no_other(bus: LocalBus) -> None:
         await bus.publish(brake("x"))
         asked_at = asyncio.get_running_loop().time()
         await bus.publish(TurnTaken("planner", "", "p1"))
-        await follower.caught_up(TURNS_PLANNER)
+        await follower.wait_until_caught_up(TURNS_PLANNER)
         assert follower.turn_epoch == 0
         assert asyncio.get_running_loop().time() - asked_at < LAG
-        await follower.caught_up()
+        await follower.wait_until_caught_up()
         assert asyncio.get_running_loop().time() - asked_at >= LAG
 
 
@@ -177,12 +186,12 @@ async def test_a_decision_that_is_read_before_its_turn_is_no_sign_that_offsets_w
         bus.lag_seconds = lambda topic, partition: LAG if topic == late.name else 0
         (turn,) = await bus.publish(TurnTaken("planner", "", "p1"))
         await bus.publish(placed(turn.offset))
-        await follower.caught_up(PLACEMENTS)
+        await follower.wait_until_caught_up(PLACEMENTS)
         assert (follower.written_epoch, follower.turn_epoch) == (0, -1 if late is TURNS_PLANNER else 0)
         await follower.check_epochs()
         assert follower.turn_epoch == 0
         await bus.publish(placed(turn.offset + 7))
-        await follower.caught_up(PLACEMENTS)
+        await follower.wait_until_caught_up(PLACEMENTS)
         with pytest.raises(OffsetsWentBack, match=r"planner bear epoch 7, and the last turn in .* is at offset 0"):
             await follower.check_epochs()
 
@@ -197,7 +206,7 @@ async def test_who_has_no_room_is_given_no_more(bus: LocalBus) -> None:
         await asyncio.sleep(10)
         assert intake.took[1:] == [("x", True)]
         intake.opened.set()
-        await follower.caught_up()
+        await follower.wait_until_caught_up()
         assert intake.took[1:] == [("x", True), ("y", True)]
 
 
@@ -209,7 +218,7 @@ async def test_who_is_asked_has_caught_up_once_all_topics_are_read(bus: LocalBus
         await bus.publish(ClusterLeft("gone"))
         await asyncio.sleep(1)
         await bus.publish(ClusterLeft("gone"), brake("x"))
-        asked = asyncio.create_task(follower.caught_up())
+        asked = asyncio.create_task(follower.wait_until_caught_up())
         await asyncio.sleep(10)
         assert (intake.took[1:], asked.done()) == ([("gone", True), ("x", True)], False)
         intake.opened.set()
@@ -240,29 +249,29 @@ async def reading(bus: LocalBus, start: Offsets | None = None) -> AsyncIterator[
 async def test_a_reader_has_caught_up_with_all_that_was_written_before_it_was_asked(bus: LocalBus) -> None:
     await bus.publish(brake("x"))
     async with reading(bus) as (reader, read):
-        await reader.caught_up()
+        await reader.wait_until_caught_up()
         assert read == ["x"]
         await bus.publish(brake("y"))
-        await reader.caught_up()
+        await reader.wait_until_caught_up()
         assert read == ["x", "y"]
 
 
 async def test_a_reader_from_the_end_has_caught_up_when_it_stands_there(bus: LocalBus) -> None:
     await bus.publish(brake("x"))
     async with reading(bus, {}) as (reader, read):
-        await reader.caught_up()
+        await reader.wait_until_caught_up()
         await bus.publish(brake("y"))
-        await reader.caught_up()
+        await reader.wait_until_caught_up()
         assert read == ["y"]
 
 
 async def test_who_asks_while_one_looks_is_answered_by_a_later_look_also_when_that_one_gives_up(bus: LocalBus) -> None:
     async with reading(bus) as (reader, read):
-        await reader.caught_up()
+        await reader.wait_until_caught_up()
         bus.unavailable = True
-        first = asyncio.create_task(reader.caught_up())
+        first = asyncio.create_task(reader.wait_until_caught_up())
         await asyncio.sleep(1)
-        others = [asyncio.create_task(reader.caught_up()) for _ in range(3)]
+        others = [asyncio.create_task(reader.wait_until_caught_up()) for _ in range(3)]
         await asyncio.sleep(1)
         await LocalBus(bus.broker, "f-1", "other").publish(brake("x"))
         first.cancel()

@@ -9,7 +9,7 @@ from spillway.events import STATE_DISOWNED, STATE_ORPHANED, STATE_PRESENT, Workl
 from spillway.former_words import VERB_BY_FORMER_VERB, with_fields_of_today
 from spillway.model import Generation
 from spillway.verb_names import VERBS
-from spillway.wire import decode, encode, event_type
+from spillway.wire import decode_event, encode_event, event_type
 
 
 def said(state: str) -> WorkloadObserved:
@@ -27,8 +27,8 @@ def said(state: str) -> WorkloadObserved:
     ],
 )
 def test_the_state_in_a_record_is_read_by_the_word_of_today(written: str, read: str) -> None:
-    record = encode(said(written))
-    assert decode(WORKLOAD_STATUS.name, event_type(said(written)), record) == said(read)
+    record = encode_event(said(written))
+    assert decode_event(WORKLOAD_STATUS.name, event_type(said(written)), record) == said(read)
 
 
 def test_a_kept_answer_is_read_by_the_fields_of_today_and_its_texts_as_they_were() -> None:

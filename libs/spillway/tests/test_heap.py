@@ -10,9 +10,9 @@ from spillway.running.heap import (
     ALL_SECONDS,
     COLLECTED_AFTER,
     NEW_OBJECTS_MAX,
+    delayed_collections,
     set_aside_heap,
     survivors_set_aside,
-    uncollected,
 )
 
 
@@ -48,7 +48,7 @@ def test_while_something_is_decided_only_very_many_new_objects_are_looked_at() -
     gc.set_threshold(*COLLECTED_AFTER)
     gc.collect()
     youngest, kept = gc.get_stats()[0]["collections"], []
-    with uncollected():
+    with delayed_collections():
         kept += [[index] for index in range(NEW_OBJECTS_MAX // 2)]
         assert gc.get_stats()[0]["collections"] == youngest
         kept += [[index] for index in range(NEW_OBJECTS_MAX)]
@@ -59,7 +59,7 @@ def test_while_something_is_decided_only_very_many_new_objects_are_looked_at() -
 @pytest.mark.usefixtures("as_before")
 def test_a_step_that_fails_leaves_the_thresholds_as_they_were() -> None:
     gc.set_threshold(*COLLECTED_AFTER)
-    with pytest.raises(ValueError, match="step"), uncollected():
+    with pytest.raises(ValueError, match="step"), delayed_collections():
         raise ValueError("step")
     assert gc.get_threshold() == COLLECTED_AFTER
 

@@ -76,7 +76,7 @@ def always(body: bytes) -> Answer:
 
 async def first_failure(api: ClusterApi) -> ClusterUnreachable:
     """Of following the pods."""
-    changes = cast(AsyncGenerator[tuple[Change, ...], None], api.follow(PODS))
+    changes = cast(AsyncGenerator[tuple[Change, ...], None], api.follow_objects(PODS))
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(changes) as batches:
         async for batch in batches:
             if isinstance(batch[0], FollowingFailed):
@@ -183,7 +183,7 @@ async def test_a_watch_that_never_waits_lets_others_have_their_turn(chunk: bytes
     async def follow() -> None:
         nonlocal largest
         api = ClusterApi(transport, "blue", ClusterApiSettings(max_line_bytes=10_000))
-        async for batch in api.follow(PODS):
+        async for batch in api.follow_objects(PODS):
             largest = max(largest, len(batch))
 
     following = asyncio.create_task(follow())
@@ -284,7 +284,7 @@ async def test_a_list_beyond_a_bound_is_not_tried_again_at_once() -> None:
     api = ClusterApi(transport, "blue", ClusterApiSettings(list_objects_max=9))
     with suppress(TimeoutError):
         async with asyncio.timeout(10 * ClusterApiSettings().too_much_pause_seconds + 1):
-            async for _ in api.follow(PODS):
+            async for _ in api.follow_objects(PODS):
                 pass
     assert transport.asked == 11 * 10  # Lists, of ten pages each.
 
@@ -311,7 +311,7 @@ async def test_millions_of_empty_objects_are_counted_before_they_are_kept(served
             with pytest.raises(ClusterUnreachable, match="garbage"):
                 await ask
         with pytest.raises(DecodeError, match=r"more than 7 objects|Expected `object`"):
-            answers.count(nothing, 7)
+            answers.count_objects(nothing, 7)
 
 
 # ── What is large ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -326,7 +326,7 @@ async def test_a_large_page_is_read_in_steps_and_says_the_same(served: Served, c
     pods = many(count)
     api = await served(always(page(*pods)), page_objects=5_000)
     assert await api.list(PODS) == pods
-    async with aclosing(cast(AsyncGenerator[tuple[Change, ...], None], api.follow(PODS))) as batches:
+    async with aclosing(cast(AsyncGenerator[tuple[Change, ...], None], api.follow_objects(PODS))) as batches:
         (listed,) = await anext(batches)
     assert isinstance(listed, ListedObjects)
     assert [one.metadata.name for one in listed.objects] == [one["metadata"]["name"] for one in pods]
@@ -338,7 +338,7 @@ async def test_others_have_their_turn_while_a_large_page_is_read(whole: bool) ->
     body = page(*many(2_500))
     transport = Always(b"", body)
     api = ClusterApi(transport, "blue", ClusterApiSettings(page_objects=5_000))
-    reading = asyncio.create_task(api.one_page(PODS, body, whole=whole))
+    reading = asyncio.create_task(api.decode_unpaged_list(PODS, body, whole=whole))
     turns = 0
     while not reading.done():
         turns += 1
@@ -407,15 +407,15 @@ async def test_of_large_answers_few_are_taken_in_at_a_time_and_the_rest_wait(ser
     one, other = await served(answer, **bounds), await served(answer, **bounds)
     asked = [asyncio.create_task(api.get(PODS, "n", f"{number}")) for api in (one, other) for number in range(3)]
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(begun) < len(asked) or transport_module._turns_of_all(3)._value:
+        while len(begun) < len(asked) or transport_module._large_body_semaphore(3)._value:
             await asyncio.sleep(0.01)
         assert await one.get(PODS, "n", "small")
-        waiting = transport_module._turns_of_all(3)._waiters
+        waiting = transport_module._large_body_semaphore(3)._waiters
         assert waiting is not None
         assert len(waiting) == 1  # The other cluster's second; each one's third waits for a turn of its own.
         go_on.set()
         assert len(await asyncio.gather(*asked)) == 6
-    assert transport_module._turns_of_all(3)._value == 3
+    assert transport_module._large_body_semaphore(3)._value == 3
 
 
 async def test_a_long_refusal_takes_no_turn(served: Served) -> None:
@@ -437,7 +437,7 @@ async def test_a_long_refusal_takes_no_turn(served: Served) -> None:
         await begun.wait()
         for _ in range(20):
             await asyncio.sleep(0.01)
-        assert transport_module._turns_of_all(3)._value == 3
+        assert transport_module._large_body_semaphore(3)._value == 3
         go_on.set()
         with pytest.raises(Conflict):
             await asked

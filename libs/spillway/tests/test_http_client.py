@@ -23,7 +23,7 @@ from spillway.http_client import (
     ChangedHttpLibrary,
     ServerMisbehaved,
     _BoundedConnection,
-    check_shape,
+    check_aiohttp_internals,
     open_session,
 )
 from spillway_local.member_credentials import ensure_certificate
@@ -417,7 +417,7 @@ async def test_of_what_is_no_http_a_little_is_quoted(served: Served) -> None:
 
 
 def test_the_version_that_is_pinned_has_the_shape() -> None:
-    check_shape()
+    check_aiohttp_internals()
 
 
 @pytest.mark.parametrize(("owner", "function", "name"), USES, ids=[f"{one[0].__name__}.{one[1]}" for one in USES])

@@ -17,7 +17,7 @@ from aiohttp import web
 from spillway import metrics
 from spillway.rpc.accepting import TIME
 from spillway.rpc.connections import ALL, STRANGERS
-from spillway.running.http_port import HttpPort, PortBounds, http_port
+from spillway.running.http_port import HttpPort, PortBounds, open_http_port
 from spillway_local.member_credentials import ensure_certificate
 from spillway_local.ports import session_port
 
@@ -75,7 +75,7 @@ async def served(kind: str, folder: Path, **changes: float) -> AsyncIterator[Doo
     found = {"connections_max": 100, "strangers_max": 20, "stranger_seconds": LONG, "idle_seconds": LONG, **changes}
     number = session_port()
     bounds = PortBounds(**found)  # type: ignore[arg-type]
-    async with http_port(kind, app, ("127.0.0.1", number), bounds, server, shutdown_timeout=0.1) as port:
+    async with open_http_port(kind, app, ("127.0.0.1", number), bounds, server, shutdown_timeout=0.1) as port:
         ports.append(port)
         yield Door(number, client)
 

@@ -16,7 +16,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnResponse_v0, InitPro
 
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import ClusterLeft
-from spillway.kafka.access import answering
+from spillway.kafka.access import find_answering_broker
 from spillway.kafka.bus import KafkaBus, KafkaSettings, KafkaStandbyTurn, KafkaWriter
 from spillway.kafka.member import GroupMember, GroupSeat
 from spillway.kafka.topics import tune_aiokafka
@@ -90,13 +90,13 @@ async def test_when_no_broker_answers_all_are_tried() -> None:
     """The client is left to say what is wrong."""
     async with silent_broker() as gone:
         pass
-    assert await answering(f"{gone},{gone}") == f"{gone},{gone}"
+    assert await find_answering_broker(f"{gone},{gone}") == f"{gone},{gone}"
 
 
 async def test_the_broker_that_answers_is_taken() -> None:
     """A hundred times, since brokers are asked in any order."""
     async with silent_broker() as silent, broker_that_names_none() as awake:
-        found = await asyncio.gather(*(answering(f"{silent},{awake}") for _ in range(100)))
+        found = await asyncio.gather(*(find_answering_broker(f"{silent},{awake}") for _ in range(100)))
     assert set(found) == {awake}
 
 
@@ -105,7 +105,7 @@ def holding_all(partitions: int) -> GroupMember:
         """There is no group: the test says what it gives."""
 
     member = GroupMember("group", partitions, let_go_seconds=5.0, join=join)
-    member.set(frozenset(range(partitions)))
+    member.set_partitions(frozenset(range(partitions)))
     return member
 
 
@@ -144,7 +144,7 @@ async def test_a_transaction_that_nobody_ends_is_ended_by_the_broker_after_ten_s
     asked = asyncio.get_running_loop().create_future()
     async with coordinating_broker(asked) as bootstrap, asyncio.timeout(DEADLINE_SECONDS):
         bus = KafkaBus(KafkaSettings(bootstrap, request_seconds=0.2), "", "test")
-        taking = asyncio.create_task(KafkaStandbyTurn(bus, "planner", "planner-1", holding_all(1)).wait())
+        taking = asyncio.create_task(KafkaStandbyTurn(bus, "planner", "planner-1", holding_all(1)).wait_for_turn())
         assert (await asked).transaction_timeout_ms == 10_000
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -170,7 +170,7 @@ async def test_after_a_write_that_failed_a_writer_writes_no_more(error: Exceptio
     writer = KafkaWriter(KafkaBus(KafkaSettings("127.0.0.1:1"), "", "test"), producer)
     for _ in range(2):
         with pytest.raises(OutcomeUnknown):
-            await writer.write([ClusterLeft("own-1")])
+            await writer.write_events([ClusterLeft("own-1")])
     assert producer.begun == 1
 
 
@@ -195,10 +195,10 @@ async def test_what_a_rebalance_gives_back_within_the_moment_is_kept(given_back:
     """And what it does not give back is let go when the moment is over, not before."""
 
     member = holding_all(2)
-    member.let_go_soon()
+    member.release_partitions_soon()
     await asyncio.sleep(4.0)
     assert member.partitions == {0, 1}
     if given_back:
-        member.set(frozenset(given_back))
+        member.set_partitions(frozenset(given_back))
     await asyncio.sleep(60.0)
     assert member.partitions == given_back

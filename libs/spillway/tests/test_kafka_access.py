@@ -16,10 +16,10 @@ from aiokafka.errors import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from spillway.kafka.access import KafkaAccess, KafkaSecurity, LetNotIn, LogClosed, NotAllowed, access_to
+from spillway.kafka.access import KafkaAccess, KafkaSecurity, LetNotIn, LogClosed, NotAllowed, load_kafka_access
 from spillway.kafka.bus import KafkaBus
 from spillway.kafka.settings import KAFKA_PREFIX, KafkaSettings
-from spillway.settings import OperatorError, SettingsError, from_environment
+from spillway.settings import OperatorError, SettingsError, settings_from_environment
 from spillway_local.kafka_security import Authority
 
 PASSWORD = "a-word-that-passes"
@@ -28,7 +28,7 @@ SCRAM = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_USERNAME": "planner", "SASL_PASS
 
 def read(**variables: str) -> KafkaSettings:
     environ = {KAFKA_PREFIX + name: value for name, value in {"BOOTSTRAP": "kafka:9093", **variables}.items()}
-    return from_environment(KafkaSettings, environ, KAFKA_PREFIX)
+    return settings_from_environment(KafkaSettings, environ, KAFKA_PREFIX)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def authority(tmp_path: Path) -> Authority:
 def test_without_any_of_it_nothing_is_encrypted_and_nobody_asks_who_we_are() -> None:
     settings = read()
     assert settings.security == KafkaSecurity()
-    assert access_to(settings.bootstrap, settings.security).proof == {"security_protocol": "PLAINTEXT"}
+    assert load_kafka_access(settings.bootstrap, settings.security).proof == {"security_protocol": "PLAINTEXT"}
 
 
 def test_names_are_kafkas() -> None:
@@ -104,7 +104,7 @@ def test_a_password_in_place_of_its_file_is_not_shown() -> None:
         read(**SCRAM, SASL_PASSWORD=PASSWORD)
     assert PASSWORD not in str(refused.value)
     with pytest.raises(OperatorError, match="hidden") as missing:
-        access_to("kafka:9093", read(**{**SCRAM, "SASL_PASSWORD_FILE": PASSWORD}).security)
+        load_kafka_access("kafka:9093", read(**{**SCRAM, "SASL_PASSWORD_FILE": PASSWORD}).security)
     assert PASSWORD not in str(missing.value)
 
 
@@ -115,24 +115,24 @@ def test_the_password_is_the_line_and_shown_nowhere(tmp_path: Path, caplog: pyte
     caplog.set_level(logging.DEBUG)
     file = tmp_path / "password"
     file.write_text(PASSWORD + "\n")
-    access = access_to("kafka:9093", read(**{**SCRAM, "SASL_PASSWORD_FILE": str(file)}).security)
+    access = load_kafka_access("kafka:9093", read(**{**SCRAM, "SASL_PASSWORD_FILE": str(file)}).security)
     assert access.proof["sasl_plain_password"] == PASSWORD
     assert PASSWORD not in repr(access) + caplog.text
 
 
 def test_certificates_are_checked_and_shown(authority: Authority) -> None:
-    certificate, key = authority.issue("planner")
+    certificate, key = authority.issue_certificate("planner")
     security = KafkaSecurity(
         "SSL", ca_file=str(authority.certificate), certificate_file=str(certificate), key_file=str(key)
     )
-    context = access_to("kafka:9093", security).proof["ssl_context"]
+    context = load_kafka_access("kafka:9093", security).proof["ssl_context"]
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1
 
 
 def test_files_that_are_wrong_are_named(tmp_path: Path, authority: Authority) -> None:
-    certificate, key = authority.issue("planner")
-    _, other_key = authority.issue("other")
+    certificate, key = authority.issue_certificate("planner")
+    _, other_key = authority.issue_certificate("other")
     words, empty, locked = tmp_path / "words", tmp_path / "empty", tmp_path / "locked"
     words.write_text("no certificate\n")
     empty.write_text("\n")
@@ -150,7 +150,7 @@ def test_files_that_are_wrong_are_named(tmp_path: Path, authority: Authority) ->
         (KafkaSecurity("SSL", "PLAIN", "", "", ca, str(certificate), str(locked)), "without a pass phrase"),
     ):
         with pytest.raises(OperatorError) as wrong:
-            access_to("kafka:9093", security)
+            load_kafka_access("kafka:9093", security)
         assert why in str(wrong.value)
 
 
@@ -197,17 +197,17 @@ async def hanging_up() -> AsyncIterator[str]:
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 async def test_a_port_that_speaks_something_else_is_asked_about(protocol: str) -> None:
     async with hanging_up() as broker:
-        access = access_to(broker, KafkaSecurity(protocol))  # type: ignore[arg-type]
+        access = load_kafka_access(broker, KafkaSecurity(protocol))  # type: ignore[arg-type]
         with pytest.raises(
             LetNotIn, match=f"{broker} lets this client not in: .*; is {protocol} what that port speaks"
         ):
-            await access.explain(KafkaConnectionError("Unable to bootstrap"), "use")
+            await access.raise_known_reason(KafkaConnectionError("Unable to bootstrap"), "use")
 
 
 async def test_a_broker_that_is_gone_is_no_refusal() -> None:
     async with hanging_up() as gone:
         pass
-    await KafkaAccess(gone).explain(KafkaConnectionError("Unable to bootstrap"), "use")
+    await KafkaAccess(gone).raise_known_reason(KafkaConnectionError("Unable to bootstrap"), "use")
 
 
 async def test_who_is_not_let_in_is_told_why_when_the_start_is_given_up() -> None:

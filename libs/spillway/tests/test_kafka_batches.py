@@ -33,8 +33,8 @@ from spillway.kafka.unpacking import (
     UNPACKED_SMALL_BYTES,
     CannotUnpack,
     StatesTooMuch,
-    bound_for,
-    unpacked,
+    unpack_records,
+    unpacked_bytes_bound,
 )
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -127,16 +127,16 @@ def test_records_beyond_the_bound_are_one_unreadable_record(codec: int, pack: Ca
     records, end = read(before + bomb + behind)
     assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (3, None), (4, b"c")]
     assert (kinds(records), end) == (["", "", "size", ""], 5)
-    bound = bound_for(len(bomb) - HEADER_BYTES)
+    bound = unpacked_bytes_bound(len(bomb) - HEADER_BYTES)
     assert f"within {bound} bytes".encode() in dict(records[2].headers)[UNREAD_HEADER]
     assert records[2].timestamp == NOW_MS + 1
 
 
 @CODECS
 def test_as_many_bytes_as_the_bound_are_read(codec: int, pack: Callable[[bytes], bytes]) -> None:
-    assert unpacked(codec, pack(b"x" * 1000), 1000) == b"x" * 1000
+    assert unpack_records(codec, pack(b"x" * 1000), 1000) == b"x" * 1000
     with pytest.raises(CannotUnpack):
-        unpacked(codec, pack(b"x" * 1001), 1000)
+        unpack_records(codec, pack(b"x" * 1001), 1000)
 
 
 @CODECS
@@ -164,11 +164,11 @@ def test_what_no_codec_reads_ends_no_reader(codec: int, pack: Callable[[bytes], 
 )
 def test_what_says_of_itself_what_is_not_so_is_refused(codec: int, packed: bytes) -> None:
     with pytest.raises(CannotUnpack):
-        unpacked(codec, packed)
+        unpack_records(codec, packed)
 
 
 def test_as_many_blocks_as_the_bound_are_read() -> None:
-    assert unpacked(SNAPPY, XERIAL + block(b"a") * SNAPPY_BLOCKS_MAX) == b"a" * SNAPPY_BLOCKS_MAX
+    assert unpack_records(SNAPPY, XERIAL + block(b"a") * SNAPPY_BLOCKS_MAX) == b"a" * SNAPPY_BLOCKS_MAX
 
 
 def old(magic: int, codec: int) -> bytes:
@@ -259,7 +259,7 @@ def test_some_large_batches_that_do_not_state_their_size_end_a_fetch() -> None:
     ],
 )
 def test_a_batch_may_become_some_times_as_large(packed: int, bound: int) -> None:
-    assert bound_for(packed) == bound
+    assert unpacked_bytes_bound(packed) == bound
 
 
 SIZE_BYTES = (1 << 40).to_bytes(8, "little")
@@ -278,7 +278,7 @@ SIZE_BYTES = (1 << 40).to_bytes(8, "little")
 )
 def test_a_stated_size_beyond_the_bound_is_refused_before_anything_is_unpacked(codec: int, packed: bytes) -> None:
     with pytest.raises(StatesTooMuch, match="no records within 1000 bytes: it states"):
-        unpacked(codec, packed, 1000)
+        unpack_records(codec, packed, 1000)
 
 
 @pytest.mark.parametrize("name", [None, *PACKED_BY])
@@ -310,7 +310,7 @@ def stored(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes]) 
 
 def letters(*of: StoredRecord) -> list[tuple[str, str]]:
     reading = LetterReading("f1", "hpa-1", 100)
-    assert reading.read(of, 0.0) == ()
+    assert reading.read_records(of, 0.0) == ()
     return [(letter.writer, letter.reason.partition(":")[0]) for letter in reading.pending]
 
 
@@ -333,5 +333,5 @@ def test_of_what_cannot_be_taken_apart_each_kind_has_a_letter() -> None:
 
 def test_on_a_topic_of_ours_it_is_a_letter_too() -> None:
     reading = LetterReading("f1", "planner-1", 100)
-    reading.read([StoredRecord(CLUSTERS.name, 0, 5, None, None, ((UNREAD_HEADER, b"why"),))], 0.0)
+    reading.read_records([StoredRecord(CLUSTERS.name, 0, 5, None, None, ((UNREAD_HEADER, b"why"),))], 0.0)
     assert [(letter.offset, letter.reason) for letter in reading.pending] == [(5, "why")]

@@ -70,7 +70,7 @@ async def test_a_marker_that_comes_while_the_feed_is_asked_where_it_stands_moves
     consumer = Consumer()
     sessions: Any = consumer.client if has_sessions else None
     feed = KafkaFeed(Log(), consumer, None, [PLACEMENTS], sessions)  # type: ignore[arg-type]
-    await feed.place(None)
+    await feed.seek_to_start(None)
     async with asyncio.timeout(DEADLINE_SECONDS):
         async for batch in feed:
             if batch.positions[PLACEMENTS.name, 0] == 5:
@@ -89,4 +89,4 @@ async def test_the_ends_are_behind_what_was_committed_though_its_marks_are_not_a
     log = Log()
     log.settings = KafkaSettings("nowhere:0", marks_seconds=DEADLINE_SECONDS, retry_seconds=0.01)
     feed = KafkaFeed(log, Consumer(), Uncommitted(), [PLACEMENTS], None)  # type: ignore[arg-type]
-    assert await feed.ends() == {(PLACEMENTS.name, 0): 7, (PLACEMENTS.name, 1): 0}
+    assert await feed.end_offsets() == {(PLACEMENTS.name, 0): 7, (PLACEMENTS.name, 1): 0}

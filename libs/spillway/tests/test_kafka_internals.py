@@ -127,7 +127,7 @@ async def test_a_start_ends_where_a_point_is_missing_that_cannot_be_done_without
 
 def test_no_other_kafka_is_asked_where_its_frames_cannot_be_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AIOKafkaConnection, "_create_reader_task", other)
-    with pytest.raises(OtherShape, match="point 8"), internals.frames_within(1_000):
+    with pytest.raises(OtherShape, match="point 8"), internals.bound_frame_bytes(1_000):
         pass
 
 

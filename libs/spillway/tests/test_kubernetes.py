@@ -298,7 +298,7 @@ def test_a_sidecar_is_not_compared_with_all_resources_before_it(calls_of: Any) -
         (container if number % 2 else sidecar)() | {"resources": {"requests": {f"example.com/{number}": "1"}}}
         for number in range(100)
     ]
-    with calls_of(objects._raise_to) as calls:
+    with calls_of(objects._raise_to_floor) as calls:
         found = pod_requests(msgspec.convert({"containers": [], "initContainers": inits}, PodSpec))
     assert found == {f"example.com/{number}": 1 for number in range(100)}
     assert 0 < sum(len(call["floor"]) for call in calls) <= 200
@@ -390,17 +390,17 @@ def test_paths() -> None:
 
 
 def test_a_manifest_has_a_namespace_exactly_when_its_kind_has() -> None:
-    assert DEPLOYMENTS.place({"metadata": {"name": "d", "namespace": "n"}}) == ("n", "d")
+    assert DEPLOYMENTS.namespace_and_name({"metadata": {"name": "d", "namespace": "n"}}) == ("n", "d")
     with pytest.raises(ValueError, match="namespace"):
-        DEPLOYMENTS.place({"metadata": {"name": "d"}})
+        DEPLOYMENTS.namespace_and_name({"metadata": {"name": "d"}})
     with pytest.raises(ValueError, match="namespace"):
-        NODES.place({"metadata": {"name": "d", "namespace": "n"}})
+        NODES.namespace_and_name({"metadata": {"name": "d", "namespace": "n"}})
 
 
 def test_secrets_are_followed_without_their_content() -> None:
-    assert SECRETS.accept() == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-    assert SECRETS.accept("List") == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    assert NODES.accept("List") == "application/json"
+    assert SECRETS.accept_header() == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    assert SECRETS.accept_header("List") == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    assert NODES.accept_header("List") == "application/json"
 
 
 def test_a_status_that_is_none_is_quoted() -> None:

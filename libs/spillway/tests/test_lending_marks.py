@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from spillway.lending_marks import (
     LENDING,
     LOAN,
-    bounded,
     loan_text,
+    name_within_label_length,
+    namespace_in_owner,
     node_state,
-    owner_name,
-    owner_namespace,
+    object_name_in_owner,
     read_loan,
     virtual_node_name,
 )
@@ -57,23 +57,23 @@ def test_a_dash_in_a_name_makes_no_two_nodes_one() -> None:
 
 @given(DNS_LABELS, DNS_LABELS, DNS_LABELS)
 def test_equal_names_of_two_pools_are_two_names(name: str, namespace: str, other: str) -> None:
-    ours = owner_name("pool-1", name, namespace, "Secret", name)
+    ours = object_name_in_owner("pool-1", name, namespace, "Secret", name)
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", ours)
-    assert ours != owner_name("pool-2", name, namespace, "Secret", name)
-    assert ours != owner_name("pool-1", name, namespace, "ConfigMap", name)
-    assert (ours == owner_name("pool-1", name, other, "Secret", name)) == (namespace == other)
+    assert ours != object_name_in_owner("pool-2", name, namespace, "Secret", name)
+    assert ours != object_name_in_owner("pool-1", name, namespace, "ConfigMap", name)
+    assert (ours == object_name_in_owner("pool-1", name, other, "Secret", name)) == (namespace == other)
 
 
 def test_parts_of_a_name_are_told_apart() -> None:
-    assert owner_name("p", "x", "a-b", "c") != owner_name("p", "x", "a", "b-c")
+    assert object_name_in_owner("p", "x", "a-b", "c") != object_name_in_owner("p", "x", "a", "b-c")
 
 
 def test_a_namespace_of_63_characters_has_a_place() -> None:
-    names = {owner_namespace("n" * 62 + end) for end in "ab"}
+    names = {namespace_in_owner("n" * 62 + end) for end in "ab"}
     assert len(names) == 2
     assert max(map(len, names)) == 63
-    assert owner_namespace("shop") == "spillway-lent-shop"
-    assert bounded("short") == "short"
+    assert namespace_in_owner("shop") == "spillway-lent-shop"
+    assert name_within_label_length("short") == "short"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 
 from spillway.addresses import BACKLOG, CLUSTERS, LOAD, TOPICS
 from spillway.bus import Headers, TooManyDeadLetters
-from spillway.dead_letters import LetterReading, StoredRecord, outgoing
+from spillway.dead_letters import LetterReading, StoredRecord, outgoing_record
 from spillway.letters_by_writer import LetterBounds, writer_of
 
 BOUNDS = LetterBounds(again_seconds=600.0, per_minute_max=10, kinds_max=20)
@@ -37,7 +37,7 @@ def test_topics_of_values_and_backlogs_are_those_that_anyone_may_write() -> None
 def test_no_number_of_bad_records_of_one_publisher_ends_the_reading(topic: str) -> None:
     """The first is a dead letter, the rest are counted."""
     made, before = reading(), left_out(topic)
-    assert made.read([bad("script", topic=topic) for _ in range(5_000)], 0.0) == ()
+    assert made.read_records([bad("script", topic=topic) for _ in range(5_000)], 0.0) == ()
     (letter,) = made.pending
     assert (letter.topic, letter.writer, letter.reason, letter.left_out) == (
         topic,
@@ -50,20 +50,20 @@ def test_no_number_of_bad_records_of_one_publisher_ends_the_reading(topic: str) 
 
 def test_topics_of_our_own_services_end_it() -> None:
     with pytest.raises(TooManyDeadLetters):
-        reading().read([bad("script", key=b"own-1", topic=CLUSTERS.name) for _ in range(101)], 0.0)
+        reading().read_records([bad("script", key=b"own-1", topic=CLUSTERS.name) for _ in range(101)], 0.0)
 
 
 def test_what_goes_on_is_told_again_with_how_many_there_were() -> None:
     made = reading()
     for second in range(1_300):
-        made.read([bad("script"), bad("script")], float(second))
+        made.read_records([bad("script"), bad("script")], float(second))
     assert [letter.left_out for letter in made.pending] == [0, 1_199, 1_199]
 
 
 def test_each_writer_and_each_kind_of_reason_has_a_letter() -> None:
     made = reading()
     wrong = [bad("a"), bad("b"), bad("b", fleet="other-1"), bad(key=b"shop/one"), bad(key=b"shop/two"), bad(key=b"")]
-    made.read([one for one in wrong for _ in range(50)], 0.0)
+    made.read_records([one for one in wrong for _ in range(50)], 0.0)
     assert [(letter.writer, letter.reason.partition(":")[0]) for letter in made.pending] == [
         ("source a", "no header fleet"),
         ("source b", "no header fleet"),
@@ -79,27 +79,27 @@ def test_of_writers_without_end_there_are_few_letters_and_little_is_remembered()
     made = reading()
     seconds = 3_600
     for second in range(seconds):
-        made.read([bad(f"forged-{second}-{number}") for number in range(20)], float(second))
+        made.read_records([bad(f"forged-{second}-{number}") for number in range(20)], float(second))
         letters, made.pending = made.pending, []
         assert len(letters) <= BOUNDS.per_minute_max
         assert len(made._by_writer._told) <= BOUNDS.kinds_max + 1
-    made.read([bad("honest")], float(seconds + 2 * BOUNDS.again_seconds))
+    made.read_records([bad("honest")], float(seconds + 2 * BOUNDS.again_seconds))
     assert [letter.writer for letter in made.pending] == ["source honest"]
 
 
 def test_where_the_log_takes_no_letters_few_wait_and_the_reading_goes_on() -> None:
     made = reading()
     for minute in range(100):
-        made.read([bad(f"{minute}-{number}") for number in range(10)], 61.0 * minute)
+        made.read_records([bad(f"{minute}-{number}") for number in range(10)], 61.0 * minute)
     assert len(made.pending) == 50
 
 
 def test_a_letter_of_such_a_record_is_small_whatever_is_in_it() -> None:
     made = reading()
     headers: Headers = (("ce_source", b"\xff\n\x00" * 100_000), ("fleet", b"x" * 100_000))
-    made.read([StoredRecord(LOAD.name, 0, 1, b"\xff" * 100_000, b"\xff" * 1_000_000, headers)], 0.0)
+    made.read_records([StoredRecord(LOAD.name, 0, 1, b"\xff" * 100_000, b"\xff" * 1_000_000, headers)], 0.0)
     (letter,) = made.pending
-    assert len(outgoing(letter).value or b"") < 10_000
+    assert len(outgoing_record(letter).value or b"") < 10_000
     assert letter.writer.isprintable()
 
 

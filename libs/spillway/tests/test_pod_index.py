@@ -10,7 +10,7 @@ TERM = PodTerm(PodSelector((Requirement("app", "In", ("web",)),)), namespace_sel
 
 def put(index: PodIndex, row: int, *tables: PodTable) -> None:
     pods = np.arange(len(tables))
-    index.replace(np.array([row]), tables, Entries(np.zeros(len(tables), np.int64), pods, np.ones_like(pods)))
+    index.replace_pods(np.array([row]), tables, Entries(np.zeros(len(tables), np.int64), pods, np.ones_like(pods)))
 
 
 def pod(name: str, namespace: str = "a") -> PodTable:
@@ -27,7 +27,7 @@ def test_a_term_of_many_pods_is_looked_at_once() -> None:
 def test_a_copy_is_changed_apart() -> None:
     index = PodIndex()
     put(index, 0, pod("p0"))
-    other = index.copied()
+    other = index.independent_copy()
     put(other, 1, pod("p1"))
     assert list(index.terms_about("shop")) == [("a", TERM, [0])]
     assert list(other.terms_about("shop")) == [("a", TERM, [0, 1])]

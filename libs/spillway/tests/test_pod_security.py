@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.pods_by_level import CASES, Case, within_restricted
+from sim.pods_by_level import CASES, Case, restricted_pod
 from spillway.kubernetes.pod_security import ANY, BASELINE, LEVELS, RESTRICTED, violations
 
 SAMPLES = "k8s.io/pod-security-admission@v0.36.1/test/testdata"
@@ -29,7 +29,7 @@ def test_each_check_says_what_kubernetes_says(case: Case) -> None:
 
 
 def test_a_violation_names_the_field_the_value_and_what_was_expected() -> None:
-    pod = within_restricted()
+    pod = restricted_pod()
     pod["spec"]["containers"][0]["securityContext"]["privileged"] = True
     (found,) = violations(pod, BASELINE)
     assert found.check == "privileged"

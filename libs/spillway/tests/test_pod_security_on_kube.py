@@ -21,7 +21,7 @@ INVALID_MAX = 1
 @pytest.mark.parametrize("level", [BASELINE, RESTRICTED])
 def test_an_api_server_says_of_each_pod_what_we_say(pod_gate: PodGate, level: str) -> None:
     pods = {case.name: case.pod for case in CASES}
-    valid, tried = pod_gate.tried(pods, ANY).let_in.keys(), pod_gate.tried(pods, level)
+    valid, tried = pod_gate.try_pods(pods, ANY).let_in.keys(), pod_gate.try_pods(pods, level)
     assert len(valid) >= len(CASES) - INVALID_MAX
     within = {name for name in valid if not any(violations(pods[name], level))}
     assert tried.let_in.keys() == within, tried.refused

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from spillway.running.process import Process, ProcessSettings, help_asked, process_settings
+from spillway.running.process import Process, ProcessSettings, print_help_if_asked, read_process_settings
 from spillway.settings import SettingsError
 
 PRELUDE = """
@@ -185,24 +185,24 @@ async def test_library_logs_are_json_too() -> None:
 
 async def test_readiness_follows_its_parts_and_the_stop() -> None:
     process = Process("sample", ProcessSettings(instance="i"))
-    assert process.not_ready() == {}
+    assert process.unready_reasons_by_part() == {}
     process.set_ready("a", False)
-    assert process.not_ready() == {"a": "not ready"}
+    assert process.unready_reasons_by_part() == {"a": "not ready"}
     process.set_ready("a", True)
     process.stopping.set()
-    assert process.not_ready() == {"process": "stopping"}
+    assert process.unready_reasons_by_part() == {"process": "stopping"}
 
 
 def test_help_prints_the_variables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert help_asked("Does things.", argv=["--help"])
+    assert print_help_if_asked("Does things.", argv=["--help"])
     assert "SPILLWAY_STOP_SECONDS" in capsys.readouterr().out
-    assert not help_asked("Does things.", argv=[])
+    assert not print_help_if_asked("Does things.", argv=[])
 
 
 def test_bounds_of_process_settings() -> None:
-    assert process_settings({"SPILLWAY_TRACE_RATIO": "0.5"}).trace_ratio == 0.5
+    assert read_process_settings({"SPILLWAY_TRACE_RATIO": "0.5"}).trace_ratio == 0.5
     with pytest.raises(SettingsError, match="SPILLWAY_TRACE_RATIO"):
-        process_settings({"SPILLWAY_TRACE_RATIO": "2"})
+        read_process_settings({"SPILLWAY_TRACE_RATIO": "2"})
 
 
 async def test_the_time_of_a_process_goes_on_while_its_host_is_suspended() -> None:

@@ -17,7 +17,14 @@ from spillway.api import RequestError
 from spillway.reasons import NO_ROOM
 from spillway.rpc.calls import PLANNER
 from spillway.rpc.client import PlannerClient
-from spillway.rpc.refusals import DETAILS_BYTES_MAX, DETAILS_TRAILER, TEXT_BYTES_MAX, bounded, refusal, trailer_of
+from spillway.rpc.refusals import (
+    DETAILS_BYTES_MAX,
+    DETAILS_TRAILER,
+    TEXT_BYTES_MAX,
+    received_refusal,
+    trailer_of_refusal,
+    trailer_sized_text,
+)
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 
@@ -59,7 +66,7 @@ async def told_to_a_stranger(address: str, path: str) -> tuple[str, str, dict[st
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 async def test_code_reason_and_the_first_clusters_reach_every_client(text: str) -> None:
     """Between gRPC's soft and hard bound on trailers (8 and 16 KiB) refusals are lost by chance: so several times."""
-    error = RequestError("FAILED_PRECONDITION", text, NO_ROOM, reasons.of_clusters(CLUSTERS))
+    error = RequestError("FAILED_PRECONDITION", text, NO_ROOM, reasons.details_of_clusters(CLUSTERS))
     settings = RpcSettings(port=0)
     async with RpcServer(Refusing(error), settings) as server:  # type: ignore[arg-type]
         async with PlannerClient([server.address], timeout_seconds=5, retry_seconds=0) as client:
@@ -70,10 +77,10 @@ async def test_code_reason_and_the_first_clusters_reach_every_client(text: str) 
                 assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", NO_ROOM)
                 assert refused.details["clusters"] == "1000"
                 assert refused.details["first_clusters"].split(",") == CLUSTERS[: reasons.CLUSTERS_NAMED_MAX]
-                assert refused.text == bounded(text)
+                assert refused.text == trailer_sized_text(text)
         for _ in range(10):
             code, details, trailer = await told_to_a_stranger(server.address, PLANNER.calls["apply"].path)
-            assert (code, details) == ("FAILED_PRECONDITION", bounded(text))
+            assert (code, details) == ("FAILED_PRECONDITION", trailer_sized_text(text))
             status, info = status_pb2.Status.FromString(trailer[DETAILS_TRAILER]), error_details_pb2.ErrorInfo()
             assert status.details[0].Unpack(info)
             assert (status.code, status.message) == (grpc.StatusCode.FAILED_PRECONDITION.value[0], details)
@@ -83,7 +90,7 @@ async def test_code_reason_and_the_first_clusters_reach_every_client(text: str) 
 @given(st.one_of(st.text(), st.text(min_size=1, max_size=20).map(lambda text: text * 400)))
 def test_a_text_is_kept_where_there_is_room_for_it_and_else_says_how_much_more_there_is(text: str) -> None:
     text = whole(text)
-    found = bounded(text)
+    found = trailer_sized_text(text)
     assert len(quote(found, safe="")) <= 3 * TEXT_BYTES_MAX
     assert len(found.encode()) <= TEXT_BYTES_MAX
     if found != text:
@@ -103,11 +110,11 @@ def whole(text: str) -> str:
 @given(DETAILS, st.text(max_size=3000))
 def test_details_come_back_as_far_as_there_is_room_and_trailers_are_bounded(details: dict[str, str], text: str) -> None:
     details = {whole(name): whole(value) for name, value in details.items()}
-    text = bounded(text)
-    ((name, value),) = trailer_of(RequestError("NOT_FOUND", text, NO_ROOM, details), text)
+    text = trailer_sized_text(text)
+    ((name, value),) = trailer_of_refusal(RequestError("NOT_FOUND", text, NO_ROOM, details), text)
     assert isinstance(value, bytes)
     assert len(value) < TEXT_BYTES_MAX + DETAILS_BYTES_MAX + 300
-    again = refusal("NOT_FOUND", text, ((name, value),))
+    again = received_refusal("NOT_FOUND", text, ((name, value),))
     assert (again.reason, again.text) == (NO_ROOM, text)
     assert all(details[name].startswith(value) for name, value in again.details.items())
     if sum(len((name + value).encode()) for name, value in details.items()) <= DETAILS_BYTES_MAX - 1:
@@ -115,16 +122,16 @@ def test_details_come_back_as_far_as_there_is_room_and_trailers_are_bounded(deta
 
 
 def test_half_a_character_in_a_text_costs_no_refusal() -> None:
-    assert bounded("a\ud800b") == "a?b"
+    assert trailer_sized_text("a\ud800b") == "a?b"
 
 
 def test_what_others_say_in_their_trailers_is_passed_over() -> None:
     strange = status_pb2.Status(code=5)
     strange.details.add().Pack(error_details_pb2.ErrorInfo(reason=NO_ROOM, domain="elsewhere.example"))
     for trailer in (None, (), ((DETAILS_TRAILER, b"\xff\xff"),), ((DETAILS_TRAILER, strange.SerializeToString()),)):
-        found = refusal("NOT_FOUND", "why", trailer)
+        found = received_refusal("NOT_FOUND", "why", trailer)
         assert (found.code, found.text, found.reason, found.details) == ("NOT_FOUND", "why", "", {})
 
 
 def test_a_refusal_that_its_code_says_all_of_has_no_details() -> None:
-    assert trailer_of(RequestError("NOT_FOUND", "why"), "why") == ()
+    assert trailer_of_refusal(RequestError("NOT_FOUND", "why"), "why") == ()

@@ -64,11 +64,11 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def test_all_who_ask_wait_for_one_reading(hanging: Readings) -> None:
     credentials = hanging.credentials()
-    asking = [asyncio.create_task(credentials.current()) for _ in range(50)]
+    asking = [asyncio.create_task(credentials.current_endpoint()) for _ in range(50)]
     await until(lambda: hanging.read > 0)
     hanging.gate.set()
     assert {(await one).token for one in asking} == {"t"}
-    assert (await credentials.current()).token == "t"
+    assert (await credentials.current_endpoint()).token == "t"
     assert hanging.read == 1
 
 
@@ -76,12 +76,12 @@ async def test_one_failure_is_told_to_all_who_wait() -> None:
     readings = Readings([BadCredentials("no"), token("t")])
     readings.gate.clear()
     credentials = readings.credentials()
-    asking = [asyncio.create_task(credentials.current()) for _ in range(5)]
+    asking = [asyncio.create_task(credentials.current_endpoint()) for _ in range(5)]
     await until(lambda: readings.read > 0)
     readings.gate.set()
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
     assert [str(one) for one in outcomes] == ["no"] * 5
-    assert (await credentials.current()).token == "t", "who asks later has it read again"
+    assert (await credentials.current_endpoint()).token == "t", "who asks later has it read again"
 
 
 async def test_who_stops_waiting_ends_no_reading_and_begins_none(hanging: Readings) -> None:
@@ -89,10 +89,10 @@ async def test_who_stops_waiting_ends_no_reading_and_begins_none(hanging: Readin
     for _ in range(5):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):
-                await credentials.current()
+                await credentials.current_endpoint()
     assert hanging.read == 1
     hanging.gate.set()
-    assert (await credentials.current()).token == "t"
+    assert (await credentials.current_endpoint()).token == "t"
     assert hanging.read == 1
 
 
@@ -100,7 +100,7 @@ async def test_readings_that_hang_leave_the_threads_that_all_use_free(hanging: R
     """They filled the event loop's pool once: nothing else that needs a thread went on."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     clusters = [hanging.credentials() for _ in range(20)]
-    asking = [asyncio.create_task(one.current()) for one in clusters]
+    asking = [asyncio.create_task(one.current_endpoint()) for one in clusters]
     await until(lambda: hanging.read == 20)
     async with asyncio.timeout(WAIT_SECONDS / 2):
         assert await asyncio.to_thread(lambda: "free") == "free"
@@ -112,22 +112,22 @@ async def test_a_reading_that_takes_too_long_is_named_and_used_once_it_ends(hang
     credentials = hanging.credentials(RenewalSettings(reading_seconds=0.05))
     for _ in range(2):
         with pytest.raises(BadCredentials, match=r"expected to be read within 0\.05 s, and it still is not"):
-            await credentials.current()
+            await credentials.current_endpoint()
     assert hanging.read == 1
     hanging.gate.set()
     await until(lambda: hanging.ended == 1)
     await asyncio.sleep(0.05)
-    assert (await credentials.current()).token == "t"
+    assert (await credentials.current_endpoint()).token == "t"
     assert hanging.read == 1
 
 
 async def test_what_was_refused_is_read_again_once_however_many_find_it() -> None:
     readings = Readings([token("old"), token("new")])
     credentials = readings.credentials()
-    old = await credentials.current()
+    old = await credentials.current_endpoint()
     for _ in range(3):
-        credentials.refuse(old)
-        assert (await credentials.current()).token == "new"
+        credentials.discard_endpoint(old)
+        assert (await credentials.current_endpoint()).token == "new"
     assert readings.read == 2
 
 
@@ -143,18 +143,18 @@ LIFE: dict[str, tuple[float, float, float]] = {
 async def test_credentials_are_renewed_before_they_end(life: float, renewed: float, awaited: float) -> None:
     readings = Readings([token("old", NOW + life), token("new", NOW + 2 * 3600)])
     credentials = readings.credentials()
-    await credentials.current()
+    await credentials.current_endpoint()
     readings.now = NOW + renewed - 1
-    assert (await credentials.current()).token == "old"
+    assert (await credentials.current_endpoint()).token == "old"
     assert readings.read == 1
     readings.gate.clear()
     readings.now = NOW + renewed
     if renewed < awaited:
-        assert (await credentials.current()).token == "old", "nobody waits while they are good"
+        assert (await credentials.current_endpoint()).token == "old", "nobody waits while they are good"
         readings.now = NOW + awaited - 1
-        assert (await credentials.current()).token == "old"
+        assert (await credentials.current_endpoint()).token == "old"
     readings.now = NOW + awaited
-    waiting = asyncio.create_task(credentials.current())
+    waiting = asyncio.create_task(credentials.current_endpoint())
     await until(lambda: readings.read == 2)
     assert not waiting.done()
     readings.gate.set()
@@ -165,29 +165,29 @@ async def test_credentials_are_renewed_before_they_end(life: float, renewed: flo
 async def test_a_renewal_that_fails_leaves_the_old_ones_until_their_end() -> None:
     readings = Readings([token("old", NOW + 3600), BadCredentials("one"), BadCredentials("two"), BadCredentials("end")])
     credentials = readings.credentials()
-    await credentials.current()
+    await credentials.current_endpoint()
     for later, read in ((3540, 2), (3549, 2), (3550, 3)):
         readings.now = NOW + later
-        assert (await credentials.current()).token == "old"
+        assert (await credentials.current_endpoint()).token == "old"
         await until(lambda expected=read: readings.ended == expected)  # type: ignore[misc]
         await asyncio.sleep(0.05)
-        assert (await credentials.current()).token == "old"
+        assert (await credentials.current_endpoint()).token == "old"
         assert readings.read == read
     readings.now = NOW + 3600
     with pytest.raises(BadCredentials, match="end"):
-        await credentials.current()
+        await credentials.current_endpoint()
 
 
 async def test_our_bug_in_a_renewal_is_told_to_the_next_request() -> None:
     readings = Readings([token("old", NOW + 3600), RuntimeError("a bug")])
     credentials = readings.credentials()
-    await credentials.current()
+    await credentials.current_endpoint()
     readings.now = NOW + 3540
-    await credentials.current()
+    await credentials.current_endpoint()
     await until(lambda: readings.ended == 2)
     await asyncio.sleep(0.05)
     with pytest.raises(RuntimeError, match="a bug"):
-        await credentials.current()
+        await credentials.current_endpoint()
 
 
 async def test_files_are_read_again_when_they_change_and_not_otherwise(tmp_path: Path) -> None:
@@ -202,23 +202,23 @@ async def test_files_are_read_again_when_they_change_and_not_otherwise(tmp_path:
         return Endpoint("https://a", token=file.read_text(), files=stamps)
 
     credentials = Credentials(read, SETTINGS, now=lambda: readings.now)
-    assert (await credentials.current()).token == "one"
+    assert (await credentials.current_endpoint()).token == "one"
     await look(credentials, readings)
-    assert ((await credentials.current()).token, readings.read) == ("one", 1)
+    assert ((await credentials.current_endpoint()).token, readings.read) == ("one", 1)
     (tmp_path / "next").write_text("two")
     (tmp_path / "next").replace(file)
-    assert (await credentials.current()).token == "one", "it is looked at only so often"
+    assert (await credentials.current_endpoint()).token == "one", "it is looked at only so often"
     await look(credentials, readings)
-    assert ((await credentials.current()).token, readings.read) == ("two", 2)
+    assert ((await credentials.current_endpoint()).token, readings.read) == ("two", 2)
     file.write_text("three")
     await look(credentials, readings)
-    assert ((await credentials.current()).token, readings.read) == ("three", 3)
+    assert ((await credentials.current_endpoint()).token, readings.read) == ("three", 3)
 
 
 async def look(credentials: Credentials, readings: Readings) -> None:
     """Time passes until files are looked at, and a request has that done."""
     readings.now += SETTINGS.look_seconds
-    await credentials.current()
+    await credentials.current_endpoint()
     await asyncio.sleep(0.1)
 
 
@@ -229,7 +229,7 @@ async def test_the_loop_may_end_while_a_reading_hangs(hanging: Readings) -> None
         async def ask() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.02):
-                    await hanging.credentials().current()
+                    await hanging.credentials().current_endpoint()
 
         asyncio.run(ask())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spillway.api import RequestError
 from spillway.model import Generation
 from spillway.reasons import TOO_MANY_WAIT
-from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, WaitingCall, leaves_room
+from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, WaitingCall, may_add_requests
 
 GROUP, PASSED_OVER = 3, 2
 BOUNDS = RequestSettings(
@@ -53,10 +53,10 @@ def decided(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[i
                     break
                 batch = batches.setdefault(one.batch, object()) if one.batch >= 0 else None
                 about = one.about or None
-                put = partial(queue.put, deciding(one.number), "sample", batch, one.priority, about)
+                put = partial(queue.put_request, deciding(one.number), "sample", batch, one.priority, about)
                 waiting.append(put(caller=one.caller))
             steps.append([])
-            queue.decide(lambda: Generation(1, 1)).answer()
+            queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
         return steps
 
     return asyncio.run(body())
@@ -195,7 +195,7 @@ ROOM = (
 
 @pytest.mark.parametrize(("own", "waiting", "asked", "for_each_free", "expected"), ROOM)
 def test_who_may_wait(own: int, waiting: int, asked: int, for_each_free: float, expected: bool) -> None:
-    assert leaves_room(own, waiting, asked, 100, for_each_free) == expected
+    assert may_add_requests(own, waiting, asked, 100, for_each_free) == expected
 
 
 @given(st.integers(1, 300), st.lists(st.sampled_from("abcde"), max_size=600))
@@ -214,7 +214,7 @@ def test_whatever_the_others_ask_each_of_some_callers_gets_its_places(most: int,
                 assert own[caller] >= most // 2**callers
                 assert own[caller] or own.total() == most
                 continue
-            queue.put(lambda generation: ([], None), "sample", caller=caller)
+            queue.put_request(lambda generation: ([], None), "sample", caller=caller)
             own[caller] += 1
             assert own[caller] <= max(1, most // 2)
 
@@ -226,7 +226,7 @@ def test_nobodys_requests_may_have_all_places_and_a_caller_is_told_how_many_it_h
         queue = RequestQueue(replace(BOUNDS, requests_waiting_max=4), "ask again")
         for _ in range(2):
             queue.check_room(1, "shop")
-            queue.put(lambda generation: ([], None), "sample", caller="shop")
+            queue.put_request(lambda generation: ([], None), "sample", caller="shop")
         with pytest.raises(
             RequestError, match="2 requests of caller 'shop' wait already, and 2 places are free"
         ) as one:
@@ -263,10 +263,10 @@ def test_none_about_the_same_is_decided_before_one_that_was_put_off(holds_up: bo
             return decide  # type: ignore[return-value]
 
         asked = [("apply", "web"), ("scale", "web"), ("other", "api")]
-        waiting = [queue.put(deciding(name), "sample", batch, 0, about) for name, about in asked]
+        waiting = [queue.put_request(deciding(name), "sample", batch, 0, about) for name, about in asked]
         while not all(one.answer.done() for one in waiting):
-            queue.decide(lambda: Generation(1, 1)).answer()
-            queue.ask_again()
+            queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
+            queue.requeue_due_requests()
         assert order == ["other", "apply", "scale"]
 
     asyncio.run(body())
@@ -279,11 +279,11 @@ def test_who_went_away_while_it_was_put_off_holds_nobody_up() -> None:
         def not_yet(generation: Generation) -> tuple[list[object], None]:
             raise NotYet(lambda: False)
 
-        gone = queue.put(not_yet, "sample", about="web")  # type: ignore[arg-type, var-annotated]
-        queue.decide(lambda: Generation(1, 1)).answer()
+        gone = queue.put_request(not_yet, "sample", about="web")  # type: ignore[arg-type, var-annotated]
+        queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
         gone.answer.cancel()
-        later = queue.put(lambda generation: ([], "scaled"), "sample", about="web")
-        queue.decide(lambda: Generation(1, 1)).answer()
+        later = queue.put_request(lambda generation: ([], "scaled"), "sample", about="web")
+        queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
         assert later.answer.result() == "scaled"
 
     asyncio.run(body())

@@ -6,7 +6,7 @@ from prometheus_client import REGISTRY
 from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, LOAD
 from spillway.bus import NoLog
 from spillway.local_log import PartitionLog
-from spillway.retention import clamped
+from spillway.retention import skip_deleted_records
 
 
 def missed(topic: str) -> float:
@@ -17,13 +17,13 @@ def test_no_position_stays_before_its_beginning_and_what_is_skipped_is_counted()
     before = missed(LOAD.name)
     positions = {(LOAD.name, 0): 3, (LOAD.name, 1): 20, (CAPACITY_CHANGES.name, 0): 7}
     begins = {(LOAD.name, 0): 10, (LOAD.name, 1): 10, (CAPACITY_CHANGES.name, 0): 7}
-    assert clamped(positions, begins) == {**positions, (LOAD.name, 0): 10}
+    assert skip_deleted_records(positions, begins) == {**positions, (LOAD.name, 0): 10}
     assert missed(LOAD.name) == before + 7
 
 
 def test_what_is_gone_of_a_compacted_topic_is_a_loss_of_the_log() -> None:
     with pytest.raises(NoLog, match="begins at 10, after 3: those records are gone"):
-        clamped({(CLUSTERS.name, 0): 3}, {(CLUSTERS.name, 0): 10})
+        skip_deleted_records({(CLUSTERS.name, 0): 3}, {(CLUSTERS.name, 0): 10})
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_retention_deletes_what_is_old_then_what_is_too_much(
     log = PartitionLog()
     for _ in range(3):
         log.append(b"key", b"1234567", ())
-    log.retain(before, bytes_max)
-    assert (log.begin, log.end, [record.offset for record in log.since(0, 10)]) == (begin, 3, offsets)
+    log.apply_retention(before, bytes_max)
+    assert (log.begin, log.end, [record.offset for record in log.records_from(0, 10)]) == (begin, 3, offsets)

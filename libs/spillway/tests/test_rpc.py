@@ -30,7 +30,7 @@ from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.rpc.calls import LENDING, PLANNER, REQUEST_BYTES_MOST, SCALING, Call, request_bytes
 from spillway.rpc.client import ClientTimeouts, PlannerClient
 from spillway.rpc.endpoints import is_loopback
-from spillway.rpc.fleets import FLEET_KEY, fleet_in
+from spillway.rpc.fleets import FLEET_KEY, fleet_in_metadata
 from spillway.rpc.namespaces import check_namespaces
 from spillway.rpc.security import CALLER, Caller, Gate, RpcSettings, UnsafeBind
 from spillway.rpc.server import RpcServer
@@ -317,7 +317,7 @@ async def test_a_call_that_means_another_fleet_is_refused_by_the_server_before_i
         for metadata in ((FLEET_KEY, "local-a"),), ():
             answer = channel.unary_unary(call.path)(request, timeout=5, metadata=metadata)
             await answer
-            assert fleet_in(await answer.trailing_metadata()) == "local-a"
+            assert fleet_in_metadata(await answer.trailing_metadata()) == "local-a"
 
 
 async def test_strangers_are_not_told_the_fleet(callers: str) -> None:
@@ -328,7 +328,7 @@ async def test_strangers_are_not_told_the_fleet(callers: str) -> None:
         with pytest.raises(aio.AioRpcError) as refused:
             await channel.unary_unary(PLANNER.calls["list"].path)(b"", timeout=5, metadata=((FLEET_KEY, "local-b"),))
         assert refused.value.code().name == "UNAUTHENTICATED"
-        assert fleet_in(refused.value.trailing_metadata()) == ""
+        assert fleet_in_metadata(refused.value.trailing_metadata()) == ""
 
 
 async def refusal(call: Awaitable[Any]) -> tuple[str, str]:
@@ -366,7 +366,12 @@ async def test_every_method_round_trips(verb: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        pytest.param(api.invalid("replicas", -1, "0 or more"), "INVALID_ARGUMENT", "replicas: -1: expected", id="bad"),
+        pytest.param(
+            api.invalid_argument_error("replicas", -1, "0 or more"),
+            "INVALID_ARGUMENT",
+            "replicas: -1: expected",
+            id="bad",
+        ),
         pytest.param(RequestError("NOT_FOUND", "default/web"), "NOT_FOUND", "default/web", id="absent"),
         pytest.param(RequestError("FAILED_PRECONDITION", "why"), "FAILED_PRECONDITION", "why", id="state"),
         pytest.param(BusUnavailable("no broker"), "UNAVAILABLE", "no broker", id="no log"),
@@ -680,12 +685,12 @@ async def test_each_caller_has_its_own_rate(callers: str) -> None:
 def test_a_bucket_fills_again_as_time_passes() -> None:
     clock = [0.0]
     gate = Gate(RpcSettings(requests_burst=1, requests_per_second=2.0), lambda: clock[0])
-    caller = gate.identify("", ())
-    gate.admit(caller, "get")
+    caller = gate.identify_caller("", ())
+    gate.admit_call(caller, "get")
     with pytest.raises(RequestError):
-        gate.admit(caller, "get")
+        gate.admit_call(caller, "get")
     clock[0] = 0.5
-    gate.admit(caller, "get")
+    gate.admit_call(caller, "get")
 
 
 @pytest.mark.parametrize(

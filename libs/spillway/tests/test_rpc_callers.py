@@ -21,7 +21,7 @@ from spillway.api import RequestError
 from spillway.api_scaling import ReportRequest
 from spillway.events_scaling import BacklogObserved, LoadObserved
 from spillway.kubernetes.pod_security import BASELINE
-from spillway.rpc.callers import Caller, CallersFile, PodRights, callers_of
+from spillway.rpc.callers import Caller, CallersFile, PodRights, parse_callers
 from spillway.rpc.calls import PLANNER, request_bytes
 from spillway.rpc.client import PlannerClient
 from spillway.rpc.security import Gate, RpcSettings, TooManyCalls
@@ -49,7 +49,7 @@ FILES = {
 def test_each_form_of_the_file_says_the_same(name: str) -> None:
     confined = PodRights(BASELINE, priority_classes=None, priority_max=0, service_types=None)
     expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}), digest("t"), confined)
-    assert callers_of(FILES[name].encode(), name).by_token == {digest("t"): expected}
+    assert parse_callers(FILES[name].encode(), name).by_token == {digest("t"): expected}
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_each_form_of_the_file_says_the_same(name: str) -> None:
 def test_patterns_of_namespaces(patterns: list[str], namespace: str, allowed: bool) -> None:
     caller = Caller("ci", namespaces=frozenset(patterns))
     if allowed:
-        caller.require("get", namespace)
+        caller.require_verb_in_namespace("get", namespace)
         return
     with pytest.raises(RequestError) as refused:
-        caller.require("get", namespace)
+        caller.require_verb_in_namespace("get", namespace)
     assert refused.value.code == "PERMISSION_DENIED"
     where = f"'{namespace}'" if namespace else "all namespaces"
     assert [word for word in ("'ci'", "get", where, *patterns) if word not in refused.value.text] == []
@@ -122,17 +122,17 @@ def test_a_bad_file_is_refused_at_the_start_and_ignored_later(tmp_path: Path, te
     known = CallersFile(str(file))
     before = known.callers
     file.write_text(text)
-    assert not known.look()
+    assert not known.reload_if_changed()
     assert known.callers is before
     assert _bad() == 1
     file.write_text(FILES["callers.yaml"] + "- name: other\n  verbs: [read]\n")
-    assert known.look()
+    assert known.reload_if_changed()
     assert (sorted(known.callers.limits), _bad()) == (["ci", "other"], 0)
 
 
 def test_a_former_verb_gives_no_right_and_the_refusal_says_what_it_is_called_now() -> None:
     with pytest.raises(OperatorError) as refused:
-        callers_of(b"callers: [{name: ci, verbs: [read, release, fly]}]", "callers.yaml")
+        parse_callers(b"callers: [{name: ci, verbs: [read, release, fly]}]", "callers.yaml")
     text = str(refused.value)
     assert "ci: verbs fly, release: release is called disown now; expected some of *, read, adopt" in text
     assert "release" not in text.partition("expected")[2].split(", ")
@@ -143,9 +143,9 @@ def test_a_file_that_is_gone_changes_nothing_until_it_is_back(tmp_path: Path) ->
     file.write_text(FILES["callers.yaml"])
     known = CallersFile(str(file))
     file.unlink()
-    assert (known.look(), known.look(), _bad()) == (False, False, 1)
+    assert (known.reload_if_changed(), known.reload_if_changed(), _bad()) == (False, False, 1)
     file.write_text(FILES["callers.yaml"])
-    assert (known.look(), _bad(), sorted(known.callers.limits)) == (False, 0, ["ci"])
+    assert (known.reload_if_changed(), _bad(), sorted(known.callers.limits)) == (False, 0, ["ci"])
 
 
 def test_a_bad_file_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,20 +153,20 @@ def test_a_bad_file_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     file.write_text(FILES["callers.yaml"])
     known = CallersFile(str(file))
     file.write_text("callers: [{name: ci, verbs: [fly]}]")
-    known.look()
-    known.look()
+    known.reload_if_changed()
+    known.reload_if_changed()
     assert capsys.readouterr().out.count("cannot be used") == 1
 
 
 def test_after_how_many_seconds_the_next_call_is_let_in() -> None:
     clock = [0.0]
     gate = Gate(RpcSettings(requests_burst=1, requests_per_second=4.0), lambda: clock[0])
-    caller = gate.identify("", ())
-    gate.admit(caller, "get")
+    caller = gate.identify_caller("", ())
+    gate.admit_call(caller, "get")
     with pytest.raises(TooManyCalls, match=r"try again in 0\.25 s") as refused:
-        gate.admit(caller, "get")
+        gate.admit_call(caller, "get")
     clock[0] += refused.value.seconds
-    gate.admit(caller, "get")
+    gate.admit_call(caller, "get")
 
 
 def batch_of(items: int) -> api.PlanBatchRequest:
@@ -182,7 +182,7 @@ def asking_who(burst: int, rate: float, now: Callable[[], float]) -> Gate:
 def let_in(gate: Gate, items: int) -> float:
     """0, or after how many seconds it would be."""
     try:
-        gate.admit(Caller("shop"), "plan_batch")
+        gate.admit_call(Caller("shop"), "plan_batch")
         gate.admit_items(Caller("shop"), batch_of(items))
     except TooManyCalls as refused:
         return refused.seconds
@@ -210,7 +210,7 @@ def test_each_value_and_backlog_of_a_report_is_a_call_of_the_rate() -> None:
     gate, caller = asking_who(10, 2.0, lambda: 0.0), Caller("shop")
     load = LoadObserved("shop", "web", "queue", "", "", "", "", 1, 0, 0, "", "")
     queue = BacklogObserved("shop", "web", "kafka", "g", "orders", (), 0, "", "")
-    gate.admit(caller, "report")
+    gate.admit_call(caller, "report")
     gate.admit_items(caller, ReportRequest((load,)))  # Which is that call.
     gate.admit_items(caller, ReportRequest((load,) * 6, (queue,) * 4))
     with pytest.raises(TooManyCalls, match="2 at once, of more than 2 calls a second: try again in 1 s"):
@@ -447,10 +447,13 @@ def test_a_share_is_free_again_however_a_call_ends() -> None:
     shares, caller = Shares(share), Caller("shop")
 
     def fail() -> None:
-        with shares.taken(caller, "get", streams=False), shares.taken(caller, "watch", streams=True):
+        with (
+            shares.counted_in_share(caller, "get", streams=False),
+            shares.counted_in_share(caller, "watch", streams=True),
+        ):
             with pytest.raises(RequestError, match="1 of caller 'shop' are running"):
-                shares.taken(caller, "list", streams=False).__enter__()
-            with shares.taken(Caller("bank"), "get", streams=False):
+                shares.counted_in_share(caller, "list", streams=False).__enter__()
+            with shares.counted_in_share(Caller("bank"), "get", streams=False):
                 raise ZeroDivisionError
 
     for _ in range(3):
@@ -464,10 +467,10 @@ def test_an_answer_beyond_the_whole_share_is_refused_also_if_it_is_the_only_one(
         Caller("shop"),
     )
     with pytest.raises(RequestError, match="list: an answer of 11 bytes: expected at most 10"):
-        shares.sending(caller, "list", 11).__enter__()
-    with shares.sending(caller, "list", 10), pytest.raises(RequestError, match="have not taken 10 bytes"):
-        shares.sending(caller, "list", 1).__enter__()
-    with shares.sending(caller, "list", 10):
+        shares.counted_unsent_answer(caller, "list", 11).__enter__()
+    with shares.counted_unsent_answer(caller, "list", 10), pytest.raises(RequestError, match="have not taken 10 bytes"):
+        shares.counted_unsent_answer(caller, "list", 1).__enter__()
+    with shares.counted_unsent_answer(caller, "list", 10):
         pass
 
 
@@ -510,7 +513,7 @@ async def test_a_call_is_traced_once_its_caller_is_known(tmp_path: Path) -> None
     written(file, known="*")
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing.use(provider)
+    tracing.use_provider(provider)
     try:
         settings = RpcSettings(port=0, callers=str(file), stop_seconds=0.1)
         async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]

@@ -29,7 +29,15 @@ from spillway.api import RequestError
 from spillway.rpc import call_server, front
 from spillway.rpc.calls import PLANNER, message_bytes
 from spillway.rpc.client import ClientTimeouts, PlannerClient
-from spillway.rpc.connections import ADDRESS, ALL, CALLER, STRANGERS, ConnectionCounts, ConnectionVerdict, place_of
+from spillway.rpc.connections import (
+    ADDRESS,
+    ALL,
+    CALLER,
+    STRANGERS,
+    ConnectionCounts,
+    ConnectionVerdict,
+    network_of_host,
+)
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 
@@ -842,7 +850,7 @@ def filled(
     """
     made = ConnectionCounts(*bounds, idle_seconds=IDLE_SECONDS)
     for number, address in enumerate(addresses, 1):
-        made.add(number, address)
+        made.add_stranger(number, address)
     for number in idle:
         made.begin_call(number, "alice", LONG_AGO)
         made.end_call(number, LONG_AGO)
@@ -895,20 +903,20 @@ ROOM = [
 
 @pytest.mark.parametrize(("connections", "address", "expected"), ROOM)
 def test_room_for_one_more(connections: ConnectionCounts, address: str, expected: ConnectionVerdict) -> None:
-    assert connections.verdict(address, NOW) == expected
+    assert connections.verdict_on_connection(address, NOW) == expected
 
 
 def test_a_caller_with_too_many_connections_loses_its_own_one_that_rests_longest() -> None:
     connections = ConnectionCounts(9, 9, 9, caller_most=2)
     for number in range(1, 6):
-        connections.add(number, "a")
+        connections.add_stranger(number, "a")
     calls = [(1, "bob"), (2, "alice"), (3, "alice")]
     assert [connections.begin_call(number, caller, NOW) for number, caller in calls] == [None, None, None]
     connections.end_call(1, NOW)
     connections.end_call(3, NOW)
     connections.end_call(2, NOW)
     assert connections.begin_call(4, "alice", NOW) == 3
-    connections.remove(3)
+    connections.remove_connection(3)
     assert connections.begin_call(2, "alice", NOW) is None
     assert connections.begin_call(5, "alice", NOW) == 5, "a call runs on each other connection of this caller"
 
@@ -916,7 +924,7 @@ def test_a_caller_with_too_many_connections_loses_its_own_one_that_rests_longest
 def test_a_connection_that_several_callers_share_counts_for_the_first() -> None:
     connections = ConnectionCounts(9, 9, 9, caller_most=1)
     for number in (1, 2):
-        connections.add(number, "a")
+        connections.add_stranger(number, "a")
     assert connections.begin_call(1, "alice", NOW) is None
     assert connections.begin_call(1, "bob", NOW) is None
     assert connections.begin_call(2, "bob", NOW) is None
@@ -925,11 +933,11 @@ def test_a_connection_that_several_callers_share_counts_for_the_first() -> None:
 def test_what_is_gone_is_counted_nowhere() -> None:
     connections = filled("a", "a", "b", known=(2,), running=(3,))
     for number in (1, 2, 3, 3, 4):
-        connections.remove(number)
+        connections.remove_connection(number)
         connections.mark_known(number, NOW)
         connections.end_call(number, NOW)
         assert connections.begin_call(number, "alice", NOW) is None
-    assert (len(connections), connections.strangers, connections.oldest_stranger()) == (0, 0, None)
+    assert (len(connections), connections.stranger_count, connections.oldest_stranger()) == (0, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -943,4 +951,4 @@ def test_what_is_gone_is_counted_nowhere() -> None:
     ],
 )
 def test_whom_an_address_is_counted_for(host: str, place: str) -> None:
-    assert place_of(host) == place
+    assert network_of_host(host) == place

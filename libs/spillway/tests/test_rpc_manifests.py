@@ -13,11 +13,11 @@ from spillway import api
 from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest
 from spillway.kubernetes import manifest_text
-from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, read_object, read_once
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, read_manifest_once, read_object
 from spillway.rpc.callers import Caller
 from spillway.rpc.manifest_fields import manifests_of
 from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, READ_IN_TURN_CHARACTERS, ManifestReading
-from spillway.yaml_text import ValueBudget, read_counted
+from spillway.yaml_text import ValueBudget, read_yaml_within_budget
 
 EVERYWHERE = Caller("root")
 SHOP = Caller("shop", namespaces=frozenset({"shop"}))
@@ -42,7 +42,7 @@ def reading() -> Iterator[ManifestReading]:
 @pytest.fixture
 def yaml_readings(calls_of: Any) -> Iterator[list[Any]]:
     """One for each time that YAML is read."""
-    with calls_of(read_counted) as calls:
+    with calls_of(read_yaml_within_budget) as calls:
         yield calls
 
 
@@ -64,9 +64,9 @@ def texts_of(request: Any) -> list[str]:
 async def test_a_long_manifest_is_read_once_and_carried_on(reading: ManifestReading, verb: str, calls_of: Any) -> None:
     text = long_manifest()
     asked = REQUESTS[verb](text)
-    checked = await reading.checked(SHOP, verb, asked)
+    checked = await reading.checked_request(SHOP, verb, asked)
     assert checked == asked, "the text is what it was: the digest of a keyed request, too"
-    with calls_of(read_counted) as readings:
+    with calls_of(read_yaml_within_budget) as readings:
         expected = read_object(text, "manifests[0]")
         assert len(readings) == 1
         assert read_object(texts_of(checked)[0], "manifests[0]") == expected
@@ -75,7 +75,7 @@ async def test_a_long_manifest_is_read_once_and_carried_on(reading: ManifestRead
 
 async def test_a_short_manifest_is_left_to_whoever_needs_it(reading: ManifestReading, yaml_readings: list[Any]) -> None:
     request = api.ApplyRequest(("kind: Deployment\nmetadata: {name: web, namespace: shop}\n",))
-    assert await reading.checked(EVERYWHERE, "apply", request) is request
+    assert await reading.checked_request(EVERYWHERE, "apply", request) is request
     assert yaml_readings == []
 
 
@@ -84,7 +84,7 @@ async def test_what_is_too_large_is_refused_before_anything_is_read(
     reading: ManifestReading, verb: str, yaml_readings: list[Any]
 ) -> None:
     with pytest.raises(RequestError, match=f"bytes: expected at most {MANIFEST_BYTES_MAX}") as refused:
-        await reading.checked(SHOP, verb, REQUESTS[verb]("[],\n" * MANIFEST_BYTES_MAX))
+        await reading.checked_request(SHOP, verb, REQUESTS[verb]("[],\n" * MANIFEST_BYTES_MAX))
     assert refused.value.code == "INVALID_ARGUMENT"
     assert yaml_readings == []
 
@@ -95,7 +95,7 @@ async def test_many_short_manifests_of_one_caller_leave_another_its_time(reading
 
     async def ask(caller: Caller, characters: int) -> None:
         manifest = f"kind: Deployment\nmetadata: {{name: web, namespace: {caller.name}}}\nx: {'x' * characters}\n"
-        await reading.checked(caller, "apply", api.ApplyRequest((manifest,)))
+        await reading.checked_request(caller, "apply", api.ApplyRequest((manifest,)))
         answered.append(caller.name)
 
     many = [ask(SHOP, READ_IN_TURN_CHARACTERS) for _ in range(20)]
@@ -107,7 +107,7 @@ async def test_many_short_manifests_of_one_caller_leave_another_its_time(reading
 async def test_an_item_that_is_too_large_is_that_items_alone(reading: ManifestReading) -> None:
     large = long_manifest() + "#" * MANIFEST_BYTES_MAX
     items = (api.BatchItem(api.ApplyRequest((large,))), api.BatchItem(api.ApplyRequest((long_manifest(),))))
-    refused, read = texts_of(await reading.checked(EVERYWHERE, "plan_batch", api.PlanBatchRequest(items)))
+    refused, read = texts_of(await reading.checked_request(EVERYWHERE, "plan_batch", api.PlanBatchRequest(items)))
     with pytest.raises(RequestError, match="bytes: expected at most"):
         read_object(refused, "manifests[0]")
     assert read_object(read, "manifests[0]")["kind"] == "Deployment"
@@ -115,9 +115,9 @@ async def test_an_item_that_is_too_large_is_that_items_alone(reading: ManifestRe
 
 async def test_the_values_of_all_manifests_of_a_request_are_bounded_together(reading: ManifestReading) -> None:
     half = long_manifest(values=VALUES_MAX * 2 // 3)
-    one = await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half,)))
+    one = await reading.checked_request(EVERYWHERE, "apply", api.ApplyRequest((half,)))
     read_object(one.manifests[0], "manifests[0]")
-    two = await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half, half)))
+    two = await reading.checked_request(EVERYWHERE, "apply", api.ApplyRequest((half, half)))
     read_object(two.manifests[0], "manifests[0]")
     with pytest.raises(RequestError, match=r"manifests\[1\]: neither JSON nor YAML: more than \d+ values"):
         read_object(two.manifests[1], "manifests[1]")
@@ -129,9 +129,9 @@ def long_json(values: int) -> str:
 
 async def test_values_of_json_are_counted_as_those_of_yaml(reading: ManifestReading) -> None:
     half = long_json(VALUES_MAX * 2 // 3)
-    one = await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half,)))
+    one = await reading.checked_request(EVERYWHERE, "apply", api.ApplyRequest((half,)))
     assert read_object(one.manifests[0], "manifests[0]") == json.loads(half)
-    first, second, third = (await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((half,) * 3))).manifests
+    first, second, third = (await reading.checked_request(EVERYWHERE, "apply", api.ApplyRequest((half,) * 3))).manifests
     read_object(first, "manifests[0]")
     for refused in (second, third):
         with pytest.raises(RequestError, match=f"more than {VALUES_MAX} values") as caught:
@@ -144,14 +144,14 @@ async def test_values_of_json_are_counted_as_those_of_yaml(reading: ManifestRead
 )
 async def test_keys_and_what_is_empty_are_values_of_json_too(reading: ManifestReading, value: object) -> None:
     text = json.dumps({"kind": "ConfigMap", "data": value, "x": "x" * READ_AT_ONCE_CHARACTERS})
-    (read,) = (await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((text,)))).manifests
+    (read,) = (await reading.checked_request(EVERYWHERE, "apply", api.ApplyRequest((text,)))).manifests
     with pytest.raises(RequestError, match=f"more than {VALUES_MAX} values"):
         read_object(read, "manifests[0]")
 
 
 async def test_a_long_text_is_one_value_whatever_stands_in_it(reading: ManifestReading) -> None:
     text = json.dumps({"kind": "ConfigMap", "data": {"a": '[{"b":1},' * 50_000}})
-    (read,) = (await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((text,)))).manifests
+    (read,) = (await reading.checked_request(EVERYWHERE, "apply", api.ApplyRequest((text,)))).manifests
     assert read_object(read, "manifests[0]") == json.loads(text)
 
 
@@ -166,7 +166,7 @@ async def test_what_is_too_much_already_is_not_parsed(
         return loads(text, **options)
 
     monkeypatch.setattr(manifest_text.json, "loads", counted)
-    await reading.checked(EVERYWHERE, "apply", api.ApplyRequest((long_json(VALUES_MAX),) * 5))
+    await reading.checked_request(EVERYWHERE, "apply", api.ApplyRequest((long_json(VALUES_MAX),) * 5))
     assert len(parsed) == 1
 
 
@@ -182,12 +182,12 @@ async def test_a_service_makes_something_of_long_requests_beside_the_loop(verb: 
     reading = ManifestReading(VALUES_MAX, 2, prepare=prepare)
     try:
         short = api.ApplyRequest(('{"kind": "ConfigMap", "metadata": {"namespace": "shop"}}',))
-        await reading.checked(SHOP, "apply", short)
+        await reading.checked_request(SHOP, "apply", short)
         assert made == [], "what is short is read where it is needed"
-        assert await reading.checked(SHOP, verb, REQUESTS[verb](long_manifest())) is made[0]
+        assert await reading.checked_request(SHOP, verb, REQUESTS[verb](long_manifest())) is made[0]
         assert threads[0].startswith("manifests")
         with pytest.raises(RequestError, match="may not"):
-            await reading.checked(BANK, verb, REQUESTS[verb](long_manifest()))
+            await reading.checked_request(BANK, verb, REQUESTS[verb](long_manifest()))
         assert len(made) == 1, "who may not ask has nothing made of it"
     finally:
         reading.close()
@@ -197,7 +197,7 @@ async def test_values_of_a_manifest_that_cannot_be_read_are_counted_too(reading:
     """Else each manifest of a request could cost as much as all of them may together."""
     broken = long_manifest(values=VALUES_MAX * 2 // 3) + "y: ["
     request = api.ApplyRequest((broken, long_manifest(values=VALUES_MAX // 2)))
-    first, second = (await reading.checked(EVERYWHERE, "apply", request)).manifests
+    first, second = (await reading.checked_request(EVERYWHERE, "apply", request)).manifests
     with pytest.raises(RequestError, match=r"manifests\[0\]: neither JSON nor YAML: while parsing"):
         read_object(first, "manifests[0]")
     with pytest.raises(RequestError, match=rf"manifests\[1\]: neither JSON nor YAML: more than {VALUES_MAX} values"):
@@ -208,7 +208,7 @@ async def test_values_of_a_manifest_that_cannot_be_read_are_counted_too(reading:
 async def test_a_long_manifest_elsewhere_is_refused(reading: ManifestReading, namespace: str) -> None:
     for verb in ("apply", "plan_batch", "declare_policy"):
         with pytest.raises(RequestError, match=f"'shop' may not .* in namespace '{namespace}'"):
-            await reading.checked(SHOP, verb, REQUESTS[verb](long_manifest(namespace)))
+            await reading.checked_request(SHOP, verb, REQUESTS[verb](long_manifest(namespace)))
 
 
 async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thread() -> None:
@@ -223,17 +223,17 @@ async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thr
 
     reading = ManifestReading(VALUES_MAX, waiting_max=2, prepare=slow)
     shops = api.ApplyRequest((long_manifest(),))
-    first, second = (asyncio.create_task(reading.checked(SHOP, "apply", shops)) for _ in range(2))
+    first, second = (asyncio.create_task(reading.checked_request(SHOP, "apply", shops)) for _ in range(2))
     await asyncio.to_thread(begun.wait, 30)
     with pytest.raises(RequestError, match="2 long requests of caller 'shop' are being read") as refused:
-        await reading.checked(SHOP, "apply", shops)
+        await reading.checked_request(SHOP, "apply", shops)
     assert refused.value.code == "RESOURCE_EXHAUSTED"
-    await asyncio.wait_for(reading.checked(BANK, "apply", api.ApplyRequest((long_manifest("bank"),))), 30)
+    await asyncio.wait_for(reading.checked_request(BANK, "apply", api.ApplyRequest((long_manifest("bank"),))), 30)
     assert [first.done(), second.done()] == [False, False]
     second.cancel()
     go_on.set()
     assert (await first).manifests == shops.manifests
-    assert (await reading.checked(SHOP, "apply", shops)).manifests == shops.manifests
+    assert (await reading.checked_request(SHOP, "apply", shops)).manifests == shops.manifests
     reading.close()
 
 
@@ -250,7 +250,7 @@ async def test_one_callers_long_requests_are_read_in_turn_and_leave_others_a_thr
     ],
 )
 def test_read_again_it_says_the_same(text: str, has_json: bool) -> None:
-    once = read_once(text, ValueBudget(100))
+    once = read_manifest_once(text, ValueBudget(100))
     assert (once, bool(once.json)) == (text, has_json)
     assert repr(read_object(once, "m")) == repr(read_object(text, "m"))
     if has_json:
@@ -274,5 +274,5 @@ def test_read_again_it_is_refused_by_the_same_words(text: str) -> None:
     with pytest.raises(RequestError) as plain:
         read_object(text, "manifests[3]")
     with pytest.raises(RequestError) as again:
-        read_object(read_once(text, ValueBudget(1_000)), "manifests[3]")
+        read_object(read_manifest_once(text, ValueBudget(1_000)), "manifests[3]")
     assert (again.value.code, again.value.text) == (plain.value.code, plain.value.text)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sim.pods_by_level import within_restricted
+from sim.pods_by_level import restricted_pod
 from spillway.api import AdoptRequest, ApplyRequest, BatchItem, PlanBatchRequest, RequestError, ScaleRequest
 from spillway.kubernetes.pod_security import ANY, BASELINE, RESTRICTED
 from spillway.reasons import PODS_NOT_ALLOWED
-from spillway.rpc.callers import Caller, callers_of
+from spillway.rpc.callers import Caller, parse_callers
 from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, ManifestReading
 
 SHOP = {"name": "shop", "verbs": ["*"], "namespaces": ["shop"]}
@@ -21,11 +21,11 @@ HOST_PATH = {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}
 
 def caller(entry: dict[str, Any], **fields: Any) -> Caller:
     entries = {"callers": [{**entry, **fields}]}
-    return callers_of(json.dumps(entries).encode(), "callers.json").by_certificate[entry["name"]]
+    return parse_callers(json.dumps(entries).encode(), "callers.json").by_certificate[entry["name"]]
 
 
 def deployment(**pod: Any) -> str:
-    template = within_restricted()
+    template = restricted_pod()
     template["spec"].update(pod)
     metadata = {"name": "web", "namespace": "shop"}
     return json.dumps({"kind": "Deployment", "metadata": metadata, "spec": {"template": template}})
@@ -55,7 +55,7 @@ async def refusal(asked: Caller, manifest: str, verb: str = "apply", floor: str 
     """Empty when it may."""
     reading = ManifestReading(5_000, 2, floor)
     try:
-        await reading.checked(asked, verb, ApplyRequest((manifest,)))
+        await reading.checked_request(asked, verb, ApplyRequest((manifest,)))
         return ""
     except RequestError as error:
         found = error
@@ -223,7 +223,7 @@ async def test_of_a_batch_each_item_is_looked_at(reading: ManifestReading) -> No
         BatchItem(apply=ApplyRequest((deployment(hostIPC=True),))),
     )
     with pytest.raises(RequestError, match="hostIPC") as refused:
-        await reading.checked(caller(SHOP), "plan_batch", PlanBatchRequest(items))
+        await reading.checked_request(caller(SHOP), "plan_batch", PlanBatchRequest(items))
     assert refused.value.reason == PODS_NOT_ALLOWED
 
 
@@ -255,7 +255,7 @@ async def test_the_policy_of_an_adoption_is_looked_at_as_any_manifest(
 ) -> None:
     request = AdoptRequest("shop", "web", "deployment", ("own-1",), text)
     try:
-        assert (await reading.checked(caller(SHOP), "adopt", request)).namespace == "shop"
+        assert (await reading.checked_request(caller(SHOP), "adopt", request)).namespace == "shop"
         found = RequestError("", "")
     except RequestError as error:
         found = error

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from spillway import api
 from spillway.rpc.calls import PLANNER, SCALING
-from spillway.rpc.probe import Identity, ProbeResult, probe
+from spillway.rpc.probe import Identity, ProbeResult, probe_instance
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 from spillway.settings import OperatorError
@@ -40,7 +40,7 @@ async def probed(settings: dict[str, Any], identity: Identity, stale: bool = Fal
     filled = RpcSettings(**{"port": 0, "stop_seconds": 0.1} | settings)
     async with RpcServer(Planner(stale), filled) as server:  # type: ignore[arg-type]
         await server.set_serving(True)
-        return await probe(PLANNER, f"localhost:{server.address.rpartition(':')[2]}", identity, SECONDS)
+        return await probe_instance(PLANNER, f"localhost:{server.address.rpartition(':')[2]}", identity, SECONDS)
 
 
 def certificate(folder: Path, name: str, days: int = 1) -> dict[str, str]:
@@ -96,13 +96,13 @@ async def test_a_wrong_token_is_told_from_one_that_may_not_ask(callers: str) -> 
 async def test_nobody_there() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        found = await probe(PLANNER, f"127.0.0.1:{taken.getsockname()[1]}", Identity(), SECONDS)
+        found = await probe_instance(PLANNER, f"127.0.0.1:{taken.getsockname()[1]}", Identity(), SECONDS)
     assert (found.code, found.text.partition(":")[0]) == ("UNAVAILABLE", "nothing listens there")
 
 
 async def test_another_service_there() -> None:
     async with RpcServer(Planner(), RpcSettings(port=0, stop_seconds=0.1)) as server:  # type: ignore[arg-type]
-        found = await probe(SCALING, server.address, Identity(), SECONDS)
+        found = await probe_instance(SCALING, server.address, Identity(), SECONDS)
     assert found.code == "NOT_FOUND"  # The health service knows no such service.
 
 
@@ -113,7 +113,7 @@ async def test_one_that_takes_connections_and_says_nothing() -> None:
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        found = await probe(PLANNER, f"127.0.0.1:{port}", Identity(), 0.3)
+        found = await probe_instance(PLANNER, f"127.0.0.1:{port}", Identity(), 0.3)
         server.close()
     assert found.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
@@ -144,4 +144,4 @@ async def test_what_is_wrong_with_tls_is_said(tmp_path: Path, serves: str, trust
 
 async def test_a_file_of_ours_that_is_not_there_is_named() -> None:
     with pytest.raises(OperatorError, match="nowhere"):
-        await probe(PLANNER, "127.0.0.1:1", Identity(ca="/nowhere"), SECONDS)
+        await probe_instance(PLANNER, "127.0.0.1:1", Identity(ca="/nowhere"), SECONDS)

@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
-from spillway.settings import SettingsError, constant, describe, from_environment, help_text, setting, variables
+from spillway.settings import (
+    SettingsError,
+    constant,
+    describe_variables,
+    fields_by_variable,
+    help_text,
+    setting,
+    settings_from_environment,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class Sample:
 
 
 def read(**variables: str) -> Sample:
-    return from_environment(Sample, environ(**variables), "X_")
+    return settings_from_environment(Sample, environ(**variables), "X_")
 
 
 def environ(**variables: str) -> dict[str, str]:
@@ -79,13 +87,13 @@ def test_the_error_names_variable_value_and_what_was_expected(variables: dict[st
 
 def test_a_missing_required_variable_is_named() -> None:
     with pytest.raises(SettingsError, match=r"X_FLEET: not set: expected text \(id of the fleet\)"):
-        from_environment(Sample, {}, "X_")
+        settings_from_environment(Sample, {}, "X_")
 
 
 def test_a_shared_prefix_refuses_slips_only() -> None:
-    assert from_environment(Sample, environ(KAFKA_BOOTSTRAP="b:1"), "X_", shared=True).port == 7070
+    assert settings_from_environment(Sample, environ(KAFKA_BOOTSTRAP="b:1"), "X_", shared=True).port == 7070
     with pytest.raises(SettingsError, match="did you mean X_WAIT_SECONDS"):
-        from_environment(Sample, environ(WAIT_SECOND="1"), "X_", shared=True)
+        settings_from_environment(Sample, environ(WAIT_SECOND="1"), "X_", shared=True)
 
 
 def test_long_values_are_cut_and_secrets_are_not_shown() -> None:
@@ -98,12 +106,12 @@ def test_long_values_are_cut_and_secrets_are_not_shown() -> None:
         pin: int = setting(0, "a secret number", secret=True)
 
     with pytest.raises(SettingsError) as hidden:
-        from_environment(Hidden, {"X_PIN": "12ab"}, "X_")
+        settings_from_environment(Hidden, {"X_PIN": "12ab"}, "X_")
     assert "12ab" not in str(hidden.value)
 
 
 def test_describe_has_a_line_per_variable() -> None:
-    text = describe(Sample, "X_")
+    text = describe_variables(Sample, "X_")
     assert len(text.splitlines()) == 10
     assert "X_FLEET" in text
     assert "(required)" in text
@@ -119,12 +127,12 @@ class Turning:
 
 
 def turning(**environ: str) -> Turning:
-    return from_environment(Turning, environ, "X_")
+    return settings_from_environment(Turning, environ, "X_")
 
 
 def test_a_constant_is_no_variable_but_tests_may_construct_another_value() -> None:
-    assert list(variables(Turning, "X_")) == ["X_PORT"]
-    assert "TICK" not in describe(Turning, "X_")
+    assert list(fields_by_variable(Turning, "X_")) == ["X_PORT"]
+    assert "TICK" not in describe_variables(Turning, "X_")
     assert Turning(tick_seconds=3.0).tick_seconds == 3.0
 
 
@@ -165,4 +173,4 @@ def test_what_is_wrong_with_them_is_said(told: str, sentence: str) -> None:
 
 def test_a_shared_prefix_knows_of_constants_of_others() -> None:
     environment = {"SPILLWAY_CONSTANTS": "SPILLWAY_PLANNER_TICK_SECONDS=0.5", "SPILLWAY_PORT": "80"}
-    assert from_environment(Turning, environment, "SPILLWAY_", shared=True) == Turning(port=80)
+    assert settings_from_environment(Turning, environment, "SPILLWAY_", shared=True) == Turning(port=80)

@@ -22,7 +22,7 @@ async def test_of_many_that_come_at_once_a_turn_of_the_loop_computes_a_share(ver
 
     async def compute() -> None:
         nonlocal computed
-        async with shares.computing(SHOP, verb):
+        async with shares.computation_place(SHOP, verb):
             computed += 1
 
     calls, at_each_turn = [asyncio.create_task(compute()) for _ in range(ASKED)], [0]
@@ -38,7 +38,7 @@ async def test_another_caller_waits_for_none_of_them() -> None:
     shares, order = Shares(ONE), list[str]()
 
     async def compute(caller: Caller) -> None:
-        async with shares.computing(caller, "list"):
+        async with shares.computation_place(caller, "list"):
             order.append(caller.name)
 
     calls = [asyncio.create_task(compute(caller)) for caller in [SHOP] * ASKED + [BANK]]
@@ -49,7 +49,7 @@ async def test_another_caller_waits_for_none_of_them() -> None:
 async def test_what_is_not_computed_waits_for_nothing() -> None:
     shares = Shares(ONE)
     assert not {"get", "apply", "watch"} & COMPUTED
-    async with shares.computing(SHOP, "list"), shares.computing(SHOP, "get"):
+    async with shares.computation_place(SHOP, "list"), shares.computation_place(SHOP, "get"):
         pass
 
 
@@ -65,11 +65,11 @@ def test_unsent_answers_of_a_caller_are_bounded_and_free_again_once_sent(unsent:
     shares = Shares(ONE)
 
     def send(caller: Caller, size: int) -> None:
-        with shares.sending(caller, "get", size):
+        with shares.counted_unsent_answer(caller, "get", size):
             pass
 
     for _ in range(2):
-        with shares.sending(SHOP, "get", unsent):
+        with shares.counted_unsent_answer(SHOP, "get", unsent):
             send(BANK, 100)
             if is_sent:
                 send(SHOP, size)
@@ -82,12 +82,12 @@ def test_unsent_answers_of_a_caller_are_bounded_and_free_again_once_sent(unsent:
 
 def test_an_answer_beyond_the_whole_share_is_refused_before_it_is_made() -> None:
     with pytest.raises(RequestError, match="an answer of 101 bytes: expected at most 100") as refused:
-        Shares(ONE).sending(SHOP, "list", 101).__enter__()
+        Shares(ONE).counted_unsent_answer(SHOP, "list", 101).__enter__()
     assert refused.value.code == "FAILED_PRECONDITION"
 
 
 async def test_messages_of_a_caller_are_received_a_few_at_a_time() -> None:
     shares = Shares(ONE)
-    async with shares.receiving(SHOP), shares.receiving(BANK):
-        assert shares.receiving(SHOP).locked()
-    assert not shares.receiving(SHOP).locked()
+    async with shares.message_place(SHOP), shares.message_place(BANK):
+        assert shares.message_place(SHOP).locked()
+    assert not shares.message_place(SHOP).locked()

@@ -61,25 +61,25 @@ class Brakes:
 
     # ── As a service's log ──
 
-    def starts(self, ends: Offsets) -> Offsets:
+    def start_offsets(self, ends: Offsets) -> Offsets:
         return {}
 
-    def take(self, record: Record, live: bool) -> None:
+    def apply_record(self, record: Record, live: bool) -> None:
         if isinstance(record.event, BrakeSet) and not self._writing:
             self._being_read.append(record.event.scope)
         if isinstance(record.event, ClusterLeft):
             self.left.append(record.event.cluster)
 
-    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
+    async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
         pass
 
     # ── As a service ──
 
-    def begin(self) -> Follower:
+    def begin_life(self) -> Follower:
         self._being_read, self._writing = [], False
         return Follower(self.bus, FollowedTopics("planner", (BRAKES, PLACEMENTS, TURNS_PLANNER), (CLUSTERS,), ()), self)
 
-    def use(self) -> None:
+    def use_new_state(self) -> None:
         self.scopes = self._being_read
 
     async def take_turn(self, turn: WriterTurn) -> None:
@@ -88,13 +88,13 @@ class Brakes:
     def pause_seconds(self) -> float:
         return TICK
 
-    def step(self, turn: WriterTurn) -> Decisions:
-        decided = self.standby.requests.decide(turn.next_generation)
+    def decide_step(self, turn: WriterTurn) -> Decisions:
+        decided = self.standby.requests.decide_next_group(turn.next_generation)
         if decided.answers:
             self.steps.append([reply for _, reply in decided.answers])
         return decided
 
-    def written(self, events: Sequence[Written]) -> None:
+    def note_written_events(self, events: Sequence[Written]) -> None:
         pass
 
     def step_down(self) -> None:
@@ -110,7 +110,7 @@ class Brakes:
         return decide
 
     async def freeze(self, scope: str) -> str:
-        return await self.standby.ask(self.deciding(scope))
+        return await self.standby.ask_for_decision(self.deciding(scope))
 
     async def freeze_again(self, scope: str) -> str:
         """Changes nothing: the answer is that it is frozen. Raises RequestError NOT_FOUND where it is not."""
@@ -120,15 +120,15 @@ class Brakes:
                 raise RequestError("NOT_FOUND", f"{scope} is not frozen")
             return [], scope
 
-        return await self.standby.ask(decide)
+        return await self.standby.ask_for_decision(decide)
 
     async def place(self, name: str) -> str:
         """Writes something that bears the generation of its decision."""
-        return await self.standby.ask(lambda generation: ([placed(name, generation)], name))
+        return await self.standby.ask_for_decision(lambda generation: ([placed(name, generation)], name))
 
     async def read(self) -> tuple[list[str], bool]:
         """What is frozen, and whether the active one says so."""
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         return list(self.scopes), self.standby.is_active
 
     async def stop(self) -> None:
@@ -167,7 +167,7 @@ class Fleet:
         second = self.start("b")
         await until(lambda: second.told and second.told[-1] == (True, ""))
         one.bus.unavailable = True
-        hear = self.broker.expire(one.bus)
+        hear = self.broker.end_sessions_unnoticed(one.bus)
         await until(lambda: second.standby.is_active)
         await second.freeze("z")
         return second, hear
@@ -213,7 +213,7 @@ async def test_a_standby_reads_refuses_and_goes_on_where_the_one_before_was(flee
 
 
 async def test_who_has_just_started_refuses_to_answer_and_says_why(fleet: Fleet) -> None:
-    fleet.broker.form(FLEET)
+    fleet.broker.form_log(FLEET)
     fleet.broker.unavailable = True
     one = fleet.start("a")
     await asyncio.sleep(TICK)
@@ -239,11 +239,11 @@ async def test_turns_are_counted_as_they_are_taken_and_as_they_end(fleet: Fleet)
 async def test_who_is_fenced_with_nothing_to_write_steps_down_and_reads_the_log_again(fleet: Fleet) -> None:
     one = await fleet.active("a")
     other = LocalBus(fleet.broker, FLEET, "b")
-    async with other.standby_turn("planner", "b@b") as turn:
-        hear = fleet.broker.expire(one.bus)
-        writer = await turn.wait()
+    async with other.join_standby_group("planner", "b@b") as turn:
+        hear = fleet.broker.end_sessions_unnoticed(one.bus)
+        writer = await turn.wait_for_turn()
         await until(lambda: not one.standby.is_active)  # By the log alone.
-        await writer.write([BrakeSet("z", "", "", 0)])
+        await writer.write_events([BrakeSet("z", "", "", 0)])
         hear()
     await until(lambda: one.standby.is_active)
     assert await one.read() == (["z"], True)
@@ -254,10 +254,10 @@ async def test_who_was_frozen_and_overtaken_answers_nobody_from_what_it_knew(fle
     one = await fleet.active("a")
     await one.freeze("x")
     other = LocalBus(fleet.broker, FLEET, "b")
-    async with other.standby_turn("planner", "b@b") as turn:
-        hear = fleet.broker.expire(one.bus)
-        writer = await turn.wait()
-        await writer.write([BrakeSet("z", "", "", 0)])
+    async with other.join_standby_group("planner", "b@b") as turn:
+        hear = fleet.broker.end_sessions_unnoticed(one.bus)
+        writer = await turn.wait_for_turn()
+        await writer.write_events([BrakeSet("z", "", "", 0)])
         one.standby._awake_at -= 10  # Its loop stood still.
         assert one.standby.is_active
         assert "still reads the log" in str(await refusal(one.read()))
@@ -271,7 +271,7 @@ async def test_between_the_end_of_a_turn_and_the_end_of_the_log_nothing_is_read(
     """A state whose turn is over hears nothing of its successor's writes; the other instances are asked."""
     one = await fleet.active("a")
     await one.freeze("x")
-    fleet.broker.expel(one.bus)
+    fleet.broker.end_sessions(one.bus)
     await until(lambda: not one.standby.is_active)
     assert "still reads the log" in str(await refusal(one.read()))
     await until(lambda: one.told[-1] == (True, ""))
@@ -382,17 +382,17 @@ async def test_no_more_answers_wait_for_a_proof_than_may(fleet: Fleet) -> None:
 
 async def test_a_proof_that_was_asked_for_before_a_decision_says_nothing_of_it() -> None:
     unproven, queue = UnprovenAnswers(10, "ask again"), RequestQueue(BOUNDS, "ask again")
-    asked = [queue.put(lambda generation: ([], "x"), "sample") for _ in range(3)]
-    unproven.keep(queue.decide(lambda: Generation(1, 1)))  # Two at a time.
+    asked = [queue.put_request(lambda generation: ([], "x"), "sample") for _ in range(3)]
+    unproven.keep_answers(queue.decide_next_group(lambda: Generation(1, 1)))  # Two at a time.
     assert unproven.wanted.is_set()
-    unproven.ask()
-    unproven.keep(queue.decide(lambda: Generation(1, 2)))
-    unproven.proven()
+    unproven.note_proof_asked()
+    unproven.keep_answers(queue.decide_next_group(lambda: Generation(1, 2)))
+    unproven.send_proven_answers()
     assert [waiting.answer.done() for waiting in asked] == [True, True, False]
     assert unproven.wanted.is_set()
-    unproven.ask()  # This one is not answered by the log, and the next one is.
-    unproven.ask()
-    unproven.proven()
+    unproven.note_proof_asked()  # This one is not answered by the log, and the next one is.
+    unproven.note_proof_asked()
+    unproven.send_proven_answers()
     assert [waiting.answer.done() for waiting in asked] == [True, True, True]
     assert not unproven.wanted.is_set()
 
@@ -449,11 +449,11 @@ async def with_turns(fleet: Fleet, *names: str) -> None:
 async def test_where_offsets_went_back_nobody_takes_a_turn(fleet: Fleet) -> None:
     """The topic of turns was made anew: what is in the log bears epochs that it will have again."""
     await with_turns(fleet, "a", "b", "c")
-    fleet.broker.make_anew(TURNS_PLANNER)
+    fleet.broker.recreate_topic(TURNS_PLANNER)
     late = fleet.start("d")
     with pytest.RaisesGroup(pytest.RaisesExc(OffsetsWentBack, match="records of planner bear epoch 4")):
         await late.task
-    assert fleet.broker.ends([TURNS_PLANNER]) == {(TURNS_PLANNER.name, 0): 0}
+    assert fleet.broker.end_offsets([TURNS_PLANNER]) == {(TURNS_PLANNER.name, 0): 0}
     assert late.told == [(False, "reading the log")]
 
 
@@ -461,9 +461,9 @@ async def test_a_standby_that_gets_its_turn_where_offsets_went_back_stops_as_wel
     """It had begun before anything of a turn that the topic has lost was written."""
     late = fleet.start("d")
     other = LocalBus(fleet.broker, FLEET, "e")
-    async with other.standby_turn("planner", "e@e"):
+    async with other.join_standby_group("planner", "e@e"):
         await until(lambda: late.told and late.told[-1] == (True, ""))
-        fleet.broker.expel(late.bus)
+        fleet.broker.end_sessions(late.bus)
         await fleet.other.publish(placed("lost", Generation(40, 1)))
         await asyncio.sleep(1)
     with pytest.RaisesGroup(pytest.RaisesExc(OffsetsWentBack, match="records of planner bear epoch 40")):
@@ -479,12 +479,12 @@ async def test_a_turn_has_generations_of_its_own(fleet: Fleet) -> None:
         seen.append(generation)
         return [], None
 
-    await one.standby.ask(decide)
-    await one.standby.ask(decide)
-    fleet.broker.expel(one.bus)
+    await one.standby.ask_for_decision(decide)
+    await one.standby.ask_for_decision(decide)
+    fleet.broker.end_sessions(one.bus)
     await until(lambda: not one.standby.is_active)
     await until(lambda: one.standby.is_active)
-    await one.standby.ask(decide)
+    await one.standby.ask_for_decision(decide)
     first, second, third = seen
     assert (first.epoch, first.sequence, second.sequence, third.sequence) == (second.epoch, 1, 2, 1)
     assert third > second
@@ -517,7 +517,7 @@ async def test_of_one_request_all_events_are_in_the_log_or_none(fleet: Fleet, wr
         return [BrakeSet(scope, "", "", generation.sequence) for scope in scopes], ""
 
     fleet.broker.fail_next_write(written=written)
-    await refusal(one.standby.ask(decide))
+    await refusal(one.standby.ask_for_decision(decide))
     await until(lambda: one.standby.is_active)
     assert (await one.read())[0] == (scopes if written else [])
 
@@ -533,15 +533,15 @@ async def test_a_refusal_goes_out_with_what_was_decided_before_it(fleet: Fleet) 
 
     one.bus.unavailable = True
     first = asyncio.create_task(one.freeze("x"))
-    second = asyncio.create_task(one.standby.ask(refuse_a_second))
+    second = asyncio.create_task(one.standby.ask_for_decision(refuse_a_second))
     await asyncio.sleep(2 * TICK)
     assert one.scopes == ["x"]
     assert not second.done()
     assert [(await refusal(asked)).code for asked in (first, second)] == ["UNAVAILABLE", "UNAVAILABLE"]
     one.bus.unavailable = False
     await until(lambda: one.standby.is_active)
-    assert await one.standby.ask(refuse_a_second) == "y"
-    refused = await refusal(one.standby.ask(refuse_a_second))
+    assert await one.standby.ask_for_decision(refuse_a_second) == "y"
+    refused = await refusal(one.standby.ask_for_decision(refuse_a_second))
     assert (refused.code, str(refused)) == ("RESOURCE_EXHAUSTED", "one scope at most: ['y']")
 
 
@@ -592,7 +592,7 @@ async def test_a_bad_request_is_refused_alone(fleet: Fleet) -> None:
         raise RequestError("INVALID_ARGUMENT", "x: expected y")
 
     one = await fleet.active("a")
-    refused, kept = await asyncio.gather(refusal(one.standby.ask(bad)), one.freeze("x"))
+    refused, kept = await asyncio.gather(refusal(one.standby.ask_for_decision(bad)), one.freeze("x"))
     assert (str(refused), kept) == ("x: expected y", "x")
 
 
@@ -662,7 +662,7 @@ class Busy(Brakes):
 
     left_to_do = 0
 
-    def step(self, turn: WriterTurn) -> Decisions:
+    def decide_step(self, turn: WriterTurn) -> Decisions:
         if self.left_to_do:
             self.left_to_do -= 1
             self.standby.requests.asked.set()
@@ -693,10 +693,10 @@ async def test_a_group_is_bounded_and_a_batch_is_decided_whole(fleet: Fleet) -> 
     one = await fleet.active("a")
     requests, batch = one.standby.requests, object()
     asked = [
-        requests.put(one.deciding(name), "freeze", batch if name in "bcd" else None)
+        requests.put_request(one.deciding(name), "freeze", batch if name in "bcd" else None)
         for name in ("a", "b", "c", "d", "e", "f")
     ]
-    assert await asyncio.gather(*map(requests.answered, asked)) == ["a", "b", "c", "d", "e", "f"]
+    assert await asyncio.gather(*map(requests.wait_for_answer, asked)) == ["a", "b", "c", "d", "e", "f"]
     assert one.steps == [["a", "b", "c", "d"], ["e", "f"]]
 
 
@@ -706,9 +706,9 @@ async def test_more_requests_than_may_wait_are_refused(fleet: Fleet) -> None:
     refused = await refusal(asked.pop())
     assert (refused.code, str(refused)) == ("RESOURCE_EXHAUSTED", "3 requests wait already; ask again")
     assert await asyncio.gather(*asked) == ["a", "b", "c"]
-    one.standby.check_able(3)
+    one.standby.check_may_ask(3)
     with pytest.raises(RequestError, match="0 requests wait already"):
-        one.standby.check_able(4)
+        one.standby.check_may_ask(4)
 
 
 async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
@@ -721,16 +721,16 @@ async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
         return [], generation.sequence
 
     def step() -> Decisions:
-        return queue.decide(lambda: Generation(1, next(generations)))
+        return queue.decide_next_group(lambda: Generation(1, next(generations)))
 
-    waiting = queue.put(decide, "sample")
+    waiting = queue.put_request(decide, "sample")
     assert step().answers == []
     ready = True
     assert step().answers == []
-    assert queue.ask_again() == 1
-    step().answer()
-    assert await queue.answered(waiting) == 2
-    assert queue.ask_again() == 0
+    assert queue.requeue_due_requests() == 1
+    step().send_answers()
+    assert await queue.wait_for_answer(waiting) == 2
+    assert queue.requeue_due_requests() == 0
 
 
 async def test_what_is_put_off_until_something_is_so_is_not_asked_before_and_holds_nobody_up() -> None:
@@ -743,21 +743,21 @@ async def test_what_is_put_off_until_something_is_so_is_not_asked_before_and_hol
         return [], generation.sequence
 
     def step() -> Decisions:
-        return queue.decide(lambda: Generation(1, len(asked)))
+        return queue.decide_next_group(lambda: Generation(1, len(asked)))
 
-    waiting = queue.put(decide, "sample")
+    waiting = queue.put_request(decide, "sample")
     for _ in range(3):
         assert step().answers == []
-        assert (queue.has_put_off, queue.ask_again(), len(asked)) == (False, 0, 1)
+        assert (queue.has_blocking_request, queue.requeue_due_requests(), len(asked)) == (False, 0, 1)
     due = True
-    queue.ask_again()
-    step().answer()
-    assert await queue.answered(waiting) == 1
-    other = queue.put(lambda _generation: _put_off(), "sample")
+    queue.requeue_due_requests()
+    step().send_answers()
+    assert await queue.wait_for_answer(waiting) == 1
+    other = queue.put_request(lambda _generation: _put_off(), "sample")
     step()
-    queue.refuse("it ends")
+    queue.refuse_all("it ends")
     with pytest.raises(RequestError, match="it ends"):
-        await queue.answered(other)
+        await queue.wait_for_answer(other)
 
 
 def _put_off() -> tuple[list[Written], int]:
@@ -773,11 +773,11 @@ async def test_a_bug_in_a_decision_that_changes_nothing_by_itself_costs_its_requ
     def bug(generation: Generation) -> tuple[list[Written], str]:
         raise OverflowError("too large")
 
-    waiting = [queue.put(one, "sample") for one in (decide("a"), bug, decide("b"))]
+    waiting = [queue.put_request(one, "sample") for one in (decide("a"), bug, decide("b"))]
     for _ in range(2):  # Two at a time.
-        queue.decide(lambda: Generation(1, 1), apply=state.append).answer()
-    assert (await queue.answered(waiting[0]), await queue.answered(waiting[2])) == ("a", "b")
-    error = await refusal(queue.answered(waiting[1]))
+        queue.decide_next_group(lambda: Generation(1, 1), apply=state.append).send_answers()
+    assert (await queue.wait_for_answer(waiting[0]), await queue.wait_for_answer(waiting[2])) == ("a", "b")
+    error = await refusal(queue.wait_for_answer(waiting[1]))
     assert (error.code, "OverflowError: too large" in str(error)) == ("INTERNAL", True)
     assert [[event.scope for event in events if isinstance(event, BrakeSet)] for events in state] == [["a"], ["b"]]
 
@@ -785,11 +785,11 @@ async def test_a_bug_in_a_decision_that_changes_nothing_by_itself_costs_its_requ
 async def test_who_asks_for_what_no_record_holds_is_told_so_with_the_answers_of_the_step() -> None:
     """Which wait for the log: the state that it was decided in may be out of date."""
     queue = RequestQueue(BOUNDS, "ask again")
-    waiting = queue.put(lambda generation: ([BrakeSet("a", "", "", 2**70)], "a"), "freeze")
-    decided = queue.decide(lambda: Generation(1, 1), apply=lambda events: None)
-    assert (waiting.answer.done(), decided.events, decided.size) == (False, [], 1)
-    decided.answer()
-    assert (await refusal(queue.answered(waiting))).code == "INTERNAL"
+    waiting = queue.put_request(lambda generation: ([BrakeSet("a", "", "", 2**70)], "a"), "freeze")
+    decided = queue.decide_next_group(lambda: Generation(1, 1), apply=lambda events: None)
+    assert (waiting.answer.done(), decided.events, decided.answer_count) == (False, [], 1)
+    decided.send_answers()
+    assert (await refusal(queue.wait_for_answer(waiting))).code == "INTERNAL"
 
 
 async def test_a_bug_that_may_have_left_half_in_the_state_ends_the_turn_and_the_log_is_read_again(
@@ -802,9 +802,12 @@ async def test_a_bug_that_may_have_left_half_in_the_state_ends_the_turn_and_the_
         one.scopes.append("half")
         raise KeyError("x")
 
-    before, after = one.standby.requests.put(one.deciding("b"), "freeze"), one.standby.requests.put(bug, "freeze")
-    assert (await refusal(one.standby.requests.answered(after))).code == "INTERNAL"
-    assert (await refusal(one.standby.requests.answered(before))).code == "UNAVAILABLE"
+    before, after = (
+        one.standby.requests.put_request(one.deciding("b"), "freeze"),
+        one.standby.requests.put_request(bug, "freeze"),
+    )
+    assert (await refusal(one.standby.requests.wait_for_answer(after))).code == "INTERNAL"
+    assert (await refusal(one.standby.requests.wait_for_answer(before))).code == "UNAVAILABLE"
     await until(lambda: not one.standby.is_active)
     await until(lambda: one.standby.is_active)
     assert await one.freeze("c") == "c"
@@ -833,10 +836,10 @@ async def test_what_no_record_can_hold_is_refused_by_itself_and_names_field_size
     events: list[BrakeSet], words: tuple[str, ...]
 ) -> None:
     queue, state = RequestQueue(BOUNDS, "ask again"), list[Sequence[Written]]()
-    waiting = queue.put(lambda generation: (events, "x"), "sample")
-    decided = queue.decide(lambda: Generation(1, 1), apply=state.append)
-    decided.answer()
-    error = await refusal(queue.answered(waiting))
+    waiting = queue.put_request(lambda generation: (events, "x"), "sample")
+    decided = queue.decide_next_group(lambda: Generation(1, 1), apply=state.append)
+    decided.send_answers()
+    error = await refusal(queue.wait_for_answer(waiting))
     assert error.code == words[0]
     assert [word for word in words[1:] if word not in str(error)] == []
     assert (state, decided.events, decided.answers) == ([], [], [])
@@ -855,13 +858,13 @@ def test_whatever_a_group_is_of_each_request_gets_its_own_answer_and_the_rest_is
         return lambda generation: ([BrakeSet(str(index), "", "", index), BrakeSet("", reason, "", at_ms)], index)
 
     async def run() -> list[object]:
-        waiting = [queue.put(deciding(index, what), "sample") for index, what in enumerate(asked)]
+        waiting = [queue.put_request(deciding(index, what), "sample") for index, what in enumerate(asked)]
         while queue.asked.is_set():
             queue.asked.clear()
-            decided = queue.decide(lambda: Generation(1, 1), apply=applied.append)
+            decided = queue.decide_next_group(lambda: Generation(1, 1), apply=applied.append)
             written.extend(record.address.key for record in decided.records)
-            decided.answer()
-        return await asyncio.gather(*map(queue.answered, waiting), return_exceptions=True)
+            decided.send_answers()
+        return await asyncio.gather(*map(queue.wait_for_answer, waiting), return_exceptions=True)
 
     answers = asyncio.run(run())
     codes = {"too large": "FAILED_PRECONDITION", "no record": "INTERNAL"}
@@ -880,10 +883,13 @@ async def test_where_deciding_has_changed_the_state_what_cannot_be_written_ends_
         one.scopes.append("x")
         return [BrakeSet("x", "", "", 2**70)], "x"
 
-    before, after = one.standby.requests.put(one.deciding("b"), "freeze"), one.standby.requests.put(too_large, "freeze")
-    error = await refusal(one.standby.requests.answered(after))
+    before, after = (
+        one.standby.requests.put_request(one.deciding("b"), "freeze"),
+        one.standby.requests.put_request(too_large, "freeze"),
+    )
+    error = await refusal(one.standby.requests.wait_for_answer(after))
     assert (error.code, "BrakeSet" in str(error)) == ("INTERNAL", True)
-    assert (await refusal(one.standby.requests.answered(before))).code == "UNAVAILABLE"
+    assert (await refusal(one.standby.requests.wait_for_answer(before))).code == "UNAVAILABLE"
     await until(lambda: not one.standby.is_active)
     await until(lambda: one.standby.is_active)
     assert await one.freeze("c") == "c"
@@ -892,6 +898,6 @@ async def test_where_deciding_has_changed_the_state_what_cannot_be_written_ends_
 
 async def test_whose_caller_went_away_is_not_decided() -> None:
     queue = RequestQueue(replace(BOUNDS, request_seconds=1.0), "ask again")
-    waiting = queue.put(lambda generation: ([BrakeSet("x", "", "", 0)], None), "sample")
-    assert str(await refusal(queue.answered(waiting))) == "no answer from the log in time: ask again"
-    assert queue.decide(lambda: Generation(1, 1)).events == []
+    waiting = queue.put_request(lambda generation: ([BrakeSet("x", "", "", 0)], None), "sample")
+    assert str(await refusal(queue.wait_for_answer(waiting))) == "no answer from the log in time: ask again"
+    assert queue.decide_next_group(lambda: Generation(1, 1)).events == []

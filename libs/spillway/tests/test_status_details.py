@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from spillway.events import STATE_ENDED, STATE_PRESENT, STATE_REFUSED, JobEnd, StatusDetails
 from spillway.kubernetes.objects import JOB_ENDS
 from spillway.status_details import (
-    changed_text,
-    details_of,
+    changed_field_text,
+    details_of_status,
     hold_text,
-    is_over,
-    job_text,
-    joined,
-    with_hold,
-    without_hold,
+    is_job_over,
+    job_end_text,
+    join_texts,
+    message_without_hold,
+    text_with_hold,
 )
 
 FIELD = "spec.template.spec.containers[0].image"
@@ -54,13 +54,13 @@ OLDER = {
 def test_the_words_of_a_version_before_details_are_read_as_they_were_then(
     state: str, message: str, details: StatusDetails
 ) -> None:
-    assert details_of(Told(state, message)) == details
+    assert details_of_status(Told(state, message)) == details
 
 
 @pytest.mark.parametrize("state", [STATE_PRESENT, STATE_REFUSED])
 def test_details_go_before_the_words_also_where_there_are_none(state: str) -> None:
     told = Told(state, f"Complete: 5 succeeded; {CHANGED}; on hold: x", StatusDetails())
-    assert details_of(told) == StatusDetails()
+    assert details_of_status(told) == StatusDetails()
 
 
 NO_WORD_OF_OURS = st.text().filter(
@@ -76,28 +76,28 @@ NO_WORD_OF_OURS = st.text().filter(
 def test_a_version_before_details_reads_in_the_words_what_the_details_say(
     hold: str, field: str, job: JobEnd | None
 ) -> None:
-    message = joined(job_text(job), changed_text(field), hold_text(hold))
-    assert details_of(Told(STATE_PRESENT, message)) == StatusDetails(hold, field, job)
+    message = join_texts(job_end_text(job), changed_field_text(field), hold_text(hold))
+    assert details_of_status(Told(STATE_PRESENT, message)) == StatusDetails(hold, field, job)
 
 
 @given(note=st.text(min_size=1), hold=st.text(min_size=1))
 def test_a_message_without_its_hold_is_what_it_was_before(note: str, hold: str) -> None:
     held = StatusDetails(hold)
-    assert without_hold(joined(note, hold_text(hold)), held) == note
-    assert without_hold(hold_text(hold), held) == ""
-    assert without_hold(note, StatusDetails()) == note
+    assert message_without_hold(join_texts(note, hold_text(hold)), held) == note
+    assert message_without_hold(hold_text(hold), held) == ""
+    assert message_without_hold(note, StatusDetails()) == note
 
 
 def test_details_count_without_a_message() -> None:
     """A status that is too large for a record loses its message alone."""
-    assert details_of(Told(STATE_ENDED, "", StatusDetails(job=FIVE))) == StatusDetails(job=FIVE)
+    assert details_of_status(Told(STATE_ENDED, "", StatusDetails(job=FIVE))) == StatusDetails(job=FIVE)
 
 
 def test_no_status_tells_of_no_hold() -> None:
-    assert details_of(None) == StatusDetails()
-    assert with_hold("not carried out yet", None) == "not carried out yet"
+    assert details_of_status(None) == StatusDetails()
+    assert text_with_hold("not carried out yet", None) == "not carried out yet"
 
 
 def test_a_suspended_job_goes_on() -> None:
-    assert [is_over(JobEnd(condition, 1)) for condition in JOB_ENDS] == [True, True, False]
-    assert not is_over(None)
+    assert [is_job_over(JobEnd(condition, 1)) for condition in JOB_ENDS] == [True, True, False]
+    assert not is_job_over(None)

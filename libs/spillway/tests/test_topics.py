@@ -6,7 +6,7 @@ import pytest
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, DAY_MS, TOPICS, Topic
 from spillway.bus import NoLog
-from spillway.kafka.topics import TopicSettings, TopicsState, configs_of, log_changed, partition_count
+from spillway.kafka.topics import TopicSettings, TopicsState, configs_of, partition_count, wait_for_log_change
 
 SETTINGS = TopicSettings()
 COMPACTED = [topic for topic in TOPICS if topic.compacted]
@@ -63,11 +63,11 @@ class Log:
 async def test_a_process_hears_that_the_log_is_another_one(state: TopicsState | Exception, said: str) -> None:
     """It must stop: neither its turns nor its offsets mean anything there."""
     async with asyncio.timeout(100):
-        assert said in await log_changed(KNOWN, Log(state).read, 5.0, 10.0)
+        assert said in await wait_for_log_change(KNOWN, Log(state).read, 5.0, 10.0)
 
 
 @pytest.mark.looptime
 async def test_a_log_that_does_not_answer_is_not_another_one() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(100):
-            await log_changed(KNOWN, Log(OSError("away"), KNOWN).read, 5.0, 10.0)
+            await wait_for_log_change(KNOWN, Log(OSError("away"), KNOWN).read, 5.0, 10.0)

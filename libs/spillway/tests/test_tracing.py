@@ -29,25 +29,27 @@ def spans(request: pytest.FixtureRequest) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(ParentBased(getattr(request, "param", ALWAYS_ON)), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing.use(provider)
+    tracing.use_provider(provider)
     yield exporter
     tracing.shutdown()
 
 
 def test_off_nothing_begins_and_nothing_is_carried() -> None:
-    with tracing.begin("call", tracing.SERVER, parent=REMOTE) as span:
+    with tracing.begin_or_continue_trace("call", tracing.SERVER, parent=REMOTE) as span:
         span.set_attribute("ignored", True)
-        assert tracing.headers() == ()
-    assert tracing.carried(REMOTE) == ()
-    assert tracing.decision("decide", None, 0) == ()
+        assert tracing.current_trace_headers() == ()
+    assert tracing.select_trace_headers(REMOTE) == ()
+    assert tracing.record_decision("decide", None, 0) == ()
     assert tracing.clock_ns() == 0
 
 
 def test_on_the_context_goes_along_and_comes_from_elsewhere(spans: InMemorySpanExporter) -> None:
-    with tracing.begin("call", tracing.SERVER, parent=tracing.carried((("other", b"x"), *REMOTE))):
-        made = tracing.decision("decide", tracing.headers(), tracing.clock_ns())
-        with tracing.span("write", parent=made):
-            inner = tracing.headers()
+    with tracing.begin_or_continue_trace(
+        "call", tracing.SERVER, parent=tracing.select_trace_headers((("other", b"x"), *REMOTE))
+    ):
+        made = tracing.record_decision("decide", tracing.current_trace_headers(), tracing.clock_ns())
+        with tracing.continue_trace("write", parent=made):
+            inner = tracing.current_trace_headers()
     assert [name for name, _ in made] == ["traceparent"]
     assert {value.split(b"-")[1] for _, value in (*made, *inner)} == {REMOTE[0][1].split(b"-")[1]}
     assert names(spans) == ["decide", "write", "call"]
@@ -73,34 +75,34 @@ STATE = ("tracestate", b"a=1")
 def test_of_the_headers_of_others_no_more_is_kept_than_w3c_asks_for(
     spans: InMemorySpanExporter, found: Headers, kept: Headers
 ) -> None:
-    assert tracing.carried(found) == kept
+    assert tracing.select_trace_headers(found) == kept
 
 
 def test_only_a_beginning_begins(spans: InMemorySpanExporter) -> None:
     """A decision of which nobody knows a cause may begin a trace; one whose cause has none may not."""
-    with tracing.span("write"):
-        assert tracing.headers() == ()
-    with tracing.process("t", "planner", {}, ()):
-        assert tracing.headers() == ()
-    assert tracing.decision("decide", (), tracing.clock_ns()) == ()
-    assert tracing.decision("afterwards", None, tracing.clock_ns()) != ()
+    with tracing.continue_trace("write"):
+        assert tracing.current_trace_headers() == ()
+    with tracing.processing_span("t", "planner", {}, ()):
+        assert tracing.current_trace_headers() == ()
+    assert tracing.record_decision("decide", (), tracing.clock_ns()) == ()
+    assert tracing.record_decision("afterwards", None, tracing.clock_ns()) != ()
     assert names(spans) == ["afterwards"]
 
 
 @pytest.mark.parametrize("spans", [ALWAYS_OFF], indirect=True)
 def test_what_is_not_sampled_carries_no_header_and_nothing_goes_on_with_it(spans: InMemorySpanExporter) -> None:
     for parent in ((), NOT_SAMPLED):
-        with tracing.begin("call", tracing.SERVER, parent=parent):
-            assert tracing.headers() == ()
-            with tracing.begin("another", tracing.CLIENT), tracing.span("write"):
-                assert tracing.headers() == ()
-    assert tracing.decision("decide", None, tracing.clock_ns()) == ()
+        with tracing.begin_or_continue_trace("call", tracing.SERVER, parent=parent):
+            assert tracing.current_trace_headers() == ()
+            with tracing.begin_or_continue_trace("another", tracing.CLIENT), tracing.continue_trace("write"):
+                assert tracing.current_trace_headers() == ()
+    assert tracing.record_decision("decide", None, tracing.clock_ns()) == ()
     assert names(spans) == []
 
 
 def test_an_error_is_named_by_its_kind_and_its_text_stays_out(spans: InMemorySpanExporter) -> None:
     def fail() -> None:
-        with tracing.begin("call", tracing.SERVER):
+        with tracing.begin_or_continue_trace("call", tracing.SERVER):
             raise ValueError("password: hunter2")
 
     with pytest.raises(ValueError, match="hunter2"):
@@ -111,26 +113,26 @@ def test_an_error_is_named_by_its_kind_and_its_text_stays_out(spans: InMemorySpa
 
 
 def test_many_decisions_in_one_write_are_linked(spans: InMemorySpanExporter) -> None:
-    first, second = (tracing.decision(name, None, tracing.clock_ns()) for name in ("a", "b"))
-    with tracing.sending({"t"}, 3, "planner-1", [first, second, first], goes_on=False):
+    first, second = (tracing.record_decision(name, None, tracing.clock_ns()) for name in ("a", "b"))
+    with tracing.sending_span({"t"}, 3, "planner-1", [first, second, first], goes_on=False):
         pass
     a, b, write = spans.get_finished_spans()
     assert write.name == "send t"
     assert write.parent is not None
     linked = [write.parent, *(link.context for link in write.links)]
     assert [one.span_id for one in linked] == [one.context.span_id for one in (a, a, b) if one.context is not None]
-    with tracing.sending({"t"}, 1, "planner-1", (), goes_on=True):
-        assert tracing.headers() == ()
+    with tracing.sending_span({"t"}, 1, "planner-1", (), goes_on=True):
+        assert tracing.current_trace_headers() == ()
 
 
 def test_causes_keep_the_newest_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "ORIGINS_MAX", 2)
     origins = tracing.Origins[str]()
     for key in ("a", "b", "a", "c"):
-        origins.note(key, ((key, b"1"),))
-    origins.note("c", ())
-    assert [origins.get(key) for key in ("a", "b", "c")] == [(("a", b"1"),), (), (("c", b"1"),)]
-    assert (origins.take("c"), origins.take("c")) == ((("c", b"1"),), ())
+        origins.note_origin(key, ((key, b"1"),))
+    origins.note_origin("c", ())
+    assert [origins.find_origin(key) for key in ("a", "b", "c")] == [(("a", b"1"),), (), (("c", b"1"),)]
+    assert (origins.take_origin("c"), origins.take_origin("c")) == ((("c", b"1"),), ())
 
 
 BODY = """

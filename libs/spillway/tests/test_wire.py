@@ -25,7 +25,7 @@ from spillway.model import (
     Policy,
     Taint,
 )
-from spillway.packed import NotPacked, unpack
+from spillway.packed import NotPacked, unpack_text
 from spillway.v1 import events_pb2
 from spillway.wire import (
     COLUMNS_BYTES_MAX,
@@ -34,9 +34,9 @@ from spillway.wire import (
     RECORD_ENTRIES_MAX,
     TYPE_PREFIX,
     UnreadableMessage,
-    check_entries,
-    decode,
-    encode,
+    check_entry_count,
+    decode_event,
+    encode_event,
     event_type,
     pack_columns,
     unpack_columns,
@@ -68,12 +68,12 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 @given(data=st.data())
 def test_an_event_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
     event = data.draw(values(kind))
-    assert decode(TOPIC_BY_EVENT[kind], event_type(event), encode(event)) == event
+    assert decode_event(TOPIC_BY_EVENT[kind], event_type(event), encode_event(event)) == event
 
 
 def declared_with(policy: Policy) -> WorkloadDeclared:
-    data = encode(WorkloadDeclared("default", "web", "Deployment", 1, 1, b"{}", 2, policy, (), (), (), False))
-    found = decode(TOPIC_BY_EVENT[WorkloadDeclared], TYPE_PREFIX + "WorkloadDeclared", data)
+    data = encode_event(WorkloadDeclared("default", "web", "Deployment", 1, 1, b"{}", 2, policy, (), (), (), False))
+    found = decode_event(TOPIC_BY_EVENT[WorkloadDeclared], TYPE_PREFIX + "WorkloadDeclared", data)
     assert isinstance(found, WorkloadDeclared)
     return found
 
@@ -175,7 +175,7 @@ TWO = columns_of([NodeRow(name, {"cpu": 1}, {}) for name in ("n1", "n2")])
 )
 def test_what_cannot_be_read_is_refused_in_words(topic: str, kind: str, data: bytes, says: str) -> None:
     with pytest.raises(UnreadableMessage, match=says):
-        decode(topic, kind, data)
+        decode_event(topic, kind, data)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,10 @@ def test_columns_that_were_damaged_are_refused(data: bytes) -> None:
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
     event: Event = ClusterLeft("x")
-    assert decode("spillway.clusters.v1", TYPE_PREFIX + "ClusterLeft", encode(event) + b"\xf8\x7c\x07") == event
+    assert (
+        decode_event("spillway.clusters.v1", TYPE_PREFIX + "ClusterLeft", encode_event(event) + b"\xf8\x7c\x07")
+        == event
+    )
 
 
 @pytest.mark.parametrize("says_its_size", [True, False])
@@ -214,7 +217,7 @@ def test_a_small_record_cannot_ask_for_all_memory(says_its_size: bool) -> None:
     with pytest.raises(UnreadableMessage, match="columns"):
         unpack_columns(bomb)
     with pytest.raises(NotPacked):
-        unpack(bomb)
+        unpack_text(bomb)
 
 
 def entries(message: Any, field: str, count: int) -> bytes:
@@ -228,7 +231,7 @@ def test_more_entries_than_a_record_may_have_are_not_read(field: str) -> None:
     record = entries(events_pb2.CapacityReported, field, RECORD_ENTRIES_MAX + 1)
     expected = f"{field}: {RECORD_ENTRIES_MAX + 1} entries: expected at most {RECORD_ENTRIES_MAX}"
     with pytest.raises(UnreadableMessage, match=expected):
-        decode(TOPIC_BY_EVENT[CapacityReported], TYPE_PREFIX + CapacityReported.__name__, record)
+        decode_event(TOPIC_BY_EVENT[CapacityReported], TYPE_PREFIX + CapacityReported.__name__, record)
 
 
 @pytest.mark.parametrize("field", ["label_sets", "names", "pod_tables"])
@@ -244,12 +247,12 @@ def test_entries_inside_entries_count_too() -> None:
         group = one.node_groups.add(name="big")
         for _ in range(3):
             group.taints.add()
-    check_entries(one, 10_000, 12)
+    check_entry_count(one, 10_000, 12)
     with pytest.raises(UnreadableMessage, match=r"node_groups\.taints: 12 entries: expected at most 11"):
-        check_entries(one, 10_000, 11)
+        check_entry_count(one, 10_000, 11)
 
 
 def test_a_frame_that_says_it_holds_more_than_it_may_is_not_unpacked() -> None:
     claims = zstandard.ZstdCompressor().compress(bytes(300))[:4] + b"\xe0" + (2**62).to_bytes(8, "little") + b"\x00"
     with pytest.raises(NotPacked, match=f"{2**62} bytes once unpacked"):
-        unpack(claims)
+        unpack_text(claims)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from spillway.api import RequestError
-from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, _json_of, read_object, read_once
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, _json_of, read_manifest_once, read_object
 from spillway.yaml_text import (
     DEPTH_MAX,
     MERGED_MAX,
@@ -15,8 +15,8 @@ from spillway.yaml_text import (
     REPEATED_BYTES_MAX,
     BoundedLoader,
     ValueBudget,
-    read_counted,
     read_yaml,
+    read_yaml_within_budget,
 )
 
 MERGES = ("a0: &a0 {x: 1, y: 2}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}" for n in range(1, 40)))
@@ -62,11 +62,11 @@ def test_a_manifest_that_would_end_the_process_is_refused_in_words() -> None:
 def test_entries_that_are_merged_are_values_of_the_budget(text: str) -> None:
     """Some 150,000 of them, in texts that have at most 4,000 values written out."""
     with pytest.raises(yaml.YAMLError, match="more than 100000 values"):
-        read_counted(text, ValueBudget(100_000))
+        read_yaml_within_budget(text, ValueBudget(100_000))
     left = ValueBudget(200_000)
-    read_counted(text, left)
+    read_yaml_within_budget(text, left)
     with pytest.raises(yaml.YAMLError, match="more than 200000 values"):
-        read_counted(text, left)
+        read_yaml_within_budget(text, left)
 
 
 def test_merges_of_all_documents_of_a_file_are_bounded_together() -> None:
@@ -81,7 +81,7 @@ def test_merges_of_all_documents_of_a_file_are_bounded_together() -> None:
 def test_a_manifest_merges_no_more_entries_than_it_has_bytes(text: str) -> None:
     """So that what is read on the loop costs what its length says. Its budget would let in many more."""
     said = rf"\d+ entries are merged in all: expected at most {len(text)}"
-    assert re.search(said, read_once(text, ValueBudget(1_000_000)).trouble)
+    assert re.search(said, read_manifest_once(text, ValueBudget(1_000_000)).trouble)
     with pytest.raises(RequestError, match=rf"manifests\[0\]: neither JSON nor YAML: {said}"):
         read_object(text, "manifests[0]")
 
@@ -119,8 +119,8 @@ def test_what_aliases_repeat_is_no_more_than_a_manifest_may_have(text: str, call
     """Some 7 kB, or 56 of numbers, that would say 1.2 MB or more: refused before any of it is written as JSON."""
     said = f"more than {MANIFEST_BYTES_MAX} bytes with what its aliases repeat"
     with calls_of(_json_of) as written:
-        assert read_once("kind: A", ValueBudget(100_000)).json
-        assert read_once(text, ValueBudget(100_000)).trouble == said
+        assert read_manifest_once("kind: A", ValueBudget(100_000)).json
+        assert read_manifest_once(text, ValueBudget(100_000)).trouble == said
     assert len(written) == 1, "only what is small"
     with pytest.raises(RequestError) as refused:
         read_object(text, "manifests[0]")
@@ -141,20 +141,20 @@ def test_pairs_of_pairs_are_refused(tag: str) -> None:
 def test_what_aliases_repeat_in_all_manifests_of_a_request_is_bounded_together() -> None:
     """Each of them says 600 kB."""
     budget, text = ValueBudget(100_000), repeating(f"'{LONG}'", 150)
-    assert read_once(text, budget).json
+    assert read_manifest_once(text, budget).json
     repeated = len("kindAxy") + 151 * len(LONG) - len(text)
     said = (
         f"{repeated} bytes that its aliases repeat: expected at most {REPEATED_BYTES_MAX} in all that is read together"
     )
-    assert read_once(text, budget).trouble == said
-    assert read_once(repeating("'x'", 100), budget).json, "what is left is for others"
+    assert read_manifest_once(text, budget).trouble == said
+    assert read_manifest_once(repeating("'x'", 100), budget).json, "what is left is for others"
 
 
 def test_up_to_a_manifests_bytes_what_is_written_and_repeated_is_read() -> None:
     plain = f"kind: A\nx: {'x' * (MANIFEST_BYTES_MAX - 11)}"
-    assert read_object(read_once(plain, ValueBudget(10)), "m")["kind"] == "A"
+    assert read_object(read_manifest_once(plain, ValueBudget(10)), "m")["kind"] == "A"
     texts = MANIFEST_BYTES_MAX // len(LONG) - 1
-    assert len(read_object(read_once(repeating(LONG, texts), ValueBudget(10)), "m")["y"]) == texts
+    assert len(read_object(read_manifest_once(repeating(LONG, texts), ValueBudget(10)), "m")["y"]) == texts
 
 
 def test_a_date_is_text_as_kubernetes_reads_it() -> None:

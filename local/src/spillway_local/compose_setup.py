@@ -85,10 +85,10 @@ def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
     """
     command = Files(folder / COMMAND)
     if not command.config.exists():
-        write_secret(command.config, _config(secrets.token_urlsafe(32), bootstrap))
+        write_secret(command.config, _config_text(secrets.token_urlsafe(32), bootstrap))
     token: str = tomllib.loads(command.config.read_text())["token"]
     for name in RPC_HOSTS:
-        _let_in(Files(folder / name), name, token)
+        _write_certificate_and_callers(Files(folder / name), name, token)
     command.authorities.write_text("".join(Files(folder / name).certificate.read_text() for name in RPC_HOSTS))
     connections = {"kafka": {"compose": {"bootstrapServers": bootstrap.split(",")}}}
     Files(folder / "hpa").connections.write_text(json.dumps(connections) + "\n")
@@ -98,7 +98,7 @@ def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
             write_kubeconfig(file, member.name, _access(member))
 
 
-def _let_in(files: Files, service: str, token: str) -> None:
+def _write_certificate_and_callers(files: Files, service: str, token: str) -> None:
     """Creates a service's certificate, and lets the owner of this token call it. Callers added by hand are kept."""
     # Each service needs a name of its own: of several authorities with one name a verifier takes the first.
     ensure_certificate(files.certificate, files.key, f"spillway-{service}", hosts=(RPC_HOSTS[service], "localhost"))
@@ -107,7 +107,7 @@ def _let_in(files: Files, service: str, token: str) -> None:
         write_secret(files.callers, json.dumps({"callers": [entry]}) + "\n")
 
 
-def _config(token: str, bootstrap: str) -> str:
+def _config_text(token: str, bootstrap: str) -> str:
     """Returns the command's config, with paths as in its own volume."""
     files = Files(READ_FROM)
     return (
@@ -127,7 +127,7 @@ def _access(member: MemberPlan) -> MemberAccess:
 async def prepare_member(member: MemberPlan, wait_seconds: float) -> None:
     """Creates a member's nodes, once its API answers. Raises TimeoutError with its name."""
     access, deadline = _access(member), time.monotonic() + wait_seconds
-    while not await _answers(access):
+    while not await _is_api_ready(access):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{member.name}: {access.server} did not answer within {wait_seconds:.0f} s")
         await asyncio.sleep(_POLL_SECONDS)
@@ -135,7 +135,7 @@ async def prepare_member(member: MemberPlan, wait_seconds: float) -> None:
     print(f"{member.name}: {sum(spec.count for spec in member.nodes)} nodes are Ready", flush=True)
 
 
-async def _answers(access: MemberAccess) -> bool:
+async def _is_api_ready(access: MemberAccess) -> bool:
     timeout = aiohttp.ClientTimeout(total=5.0)
     try:
         async with (
@@ -147,15 +147,15 @@ async def _answers(access: MemberAccess) -> bool:
         return False
 
 
-async def _topics(bootstrap: str, wait_seconds: float) -> None:
+async def _create_topics(bootstrap: str, wait_seconds: float) -> None:
     settings = TopicSettings(ensure_seconds=wait_seconds)
     fleet = await ensure_topics(KafkaAccess(bootstrap), settings, "compose", lambda text: print(text, flush=True))
     print(f"topics are there; the fleet is {fleet}", flush=True)
 
 
-async def _prepare(bootstrap: str, wait_seconds: float) -> None:
+async def _prepare_topics_and_members(bootstrap: str, wait_seconds: float) -> None:
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_topics(bootstrap, wait_seconds))
+        tasks.create_task(_create_topics(bootstrap, wait_seconds))
         for member in FLEET:
             tasks.create_task(prepare_member(member, wait_seconds))
 
@@ -168,7 +168,7 @@ def main() -> None:
     asked = parser.parse_args()
     write_files(asked.folder, asked.bootstrap)
     try:
-        asyncio.run(_prepare(asked.bootstrap, asked.wait_seconds))
+        asyncio.run(_prepare_topics_and_members(asked.bootstrap, asked.wait_seconds))
     except* (TimeoutError, OSError) as troubles:
         sys.exit("\n".join(str(trouble) or repr(trouble) for trouble in troubles.exceptions))
 

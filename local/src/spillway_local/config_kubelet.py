@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.kinds import Key
-from sim.core.pod_config import lacking, needed_by, waiting
+from sim.core.pod_config import config_needed_by_pod, missing_config_by_container, waiting_pod
 from sim.core.pods import running_status
 from spillway.clusters.api import ClusterApi, ClusterApiSettings, ClusterUnreachable, Conflict, Kind, NotFound, connect
 from spillway.clusters.credentials import load_endpoint
@@ -38,7 +38,7 @@ _NEEDS = (
 """A jq expression for kwok that finds the same objects as `needed_by`."""
 
 
-def leaving_to_us(stages: str) -> str:
+def stages_that_skip_config_pods(stages: str) -> str:
     """Returns kwok's stages, changed so that the stage that starts pods skips pods that need a ConfigMap or Secret."""
     documents = stages.split("\n---\n")
     (ready,) = (number for number, text in enumerate(documents) if _READY_STAGE in text)
@@ -49,49 +49,51 @@ def leaving_to_us(stages: str) -> str:
     return "\n---\n".join(documents)
 
 
-async def look(api: ClusterApi, stamp: str) -> None:
+async def update_waiting_pods(api: ClusterApi, stamp: str) -> None:
     """Starts each pod whose objects exist. Other pods get the reason in their status. stamp: the time, RFC 3339."""
     pods = await api.list(PODS, field_selector=BOUND_AND_PENDING)
-    pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and any(needed_by(pod["spec"]))]
+    pods = [
+        pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and any(config_needed_by_pod(pod["spec"]))
+    ]
     ours = await _fake_nodes(api) if pods else frozenset()
     for pod in pods:
         if pod["spec"]["nodeName"] in ours:
             with suppress(Conflict, NotFound):  # The pod has changed meanwhile; the next look sees its new state.
-                await _look_at(api, pod, stamp)
+                await _update_waiting_pod(api, pod, stamp)
 
 
-async def _look_at(api: ClusterApi, pod: dict[str, Any], stamp: str) -> None:
-    namespace, needed = pod["metadata"]["namespace"], tuple(needed_by(pod["spec"]))
+async def _update_waiting_pod(api: ClusterApi, pod: dict[str, Any], stamp: str) -> None:
+    namespace, needed = pod["metadata"]["namespace"], tuple(config_needed_by_pod(pod["spec"]))
     found = {}
     for one in needed:
         key: Key = (namespace, one.name)
         found[one.plural, key] = await api.get(CONFIGS[one.plural], *key)
-    lacks = lacking(lambda plural, key: found[plural, key], namespace, needed)
-    status = waiting(pod, lacks, stamp)["status"] if lacks else _started(pod, stamp)
-    if _states(status) != _states(pod["status"]):
+    lacks = missing_config_by_container(lambda plural, key: found[plural, key], namespace, needed)
+    status = waiting_pod(pod, lacks, stamp)["status"] if lacks else _started_status(pod, stamp)
+    if _container_states(status) != _container_states(pod["status"]):
         metadata = pod["metadata"]
         version = metadata["resourceVersion"]
         change = {"status": status}
         await api.patch(PODS, namespace, metadata["name"], change, resource_version=version, subresource="status")
 
 
-def _started(pod: dict[str, Any], stamp: str) -> dict[str, Any]:
+def _started_status(pod: dict[str, Any], stamp: str) -> dict[str, Any]:
     running = {"ready": True, "restartCount": 0, "started": True, "state": {"running": {"startedAt": stamp}}}
     ended = {"ready": True, "restartCount": 0, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
     spec, status = pod["spec"], running_status(pod["status"], stamp, ready=True)
-    status["containerStatuses"] = [_named(one, running) for one in spec["containers"]]
+    status["containerStatuses"] = [_container_status(one, running) for one in spec["containers"]]
     if spec.get("initContainers"):
         sidecar = [one.get("restartPolicy") == "Always" for one in spec["initContainers"]]
         states = zip(spec["initContainers"], sidecar, strict=True)
-        status["initContainerStatuses"] = [_named(one, running if lasts else ended) for one, lasts in states]
+        status["initContainerStatuses"] = [_container_status(one, running if lasts else ended) for one, lasts in states]
     return status
 
 
-def _named(container: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+def _container_status(container: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     return {"name": container["name"], "image": container["image"], "imageID": "", **status}
 
 
-def _states(status: dict[str, Any]) -> list[tuple[str, Any]]:
+def _container_states(status: dict[str, Any]) -> list[tuple[str, Any]]:
     """Returns the state of each container, without the fields that an API server adds."""
     told = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return [(one["name"], one["state"].get("waiting") or tuple(one["state"])) for one in told]
@@ -109,7 +111,7 @@ async def _run(kubeconfig: Path) -> None:
     try:
         while True:
             with suppress(ClusterUnreachable):  # Tests kill and freeze the API server.
-                await look(api, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+                await update_waiting_pods(api, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         await api.close()

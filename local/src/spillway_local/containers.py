@@ -35,7 +35,7 @@ def wants_container(image: str, choice: str) -> bool:
         raise ValueError(f"{CHOICE_VARIABLE}={choice!r}: expected {AUTO}, {CONTAINERS} or {PROCESSES}")
     if choice == PROCESSES:
         return False
-    reason = _why_not(image)
+    reason = _reason_against_container(image)
     if reason and choice == CONTAINERS:
         raise NoContainer(f"{CHOICE_VARIABLE}={choice}: {reason}")
     return not reason
@@ -44,14 +44,14 @@ def wants_container(image: str, choice: str) -> bool:
 @contextmanager
 def kafka_container(server: KafkaServer) -> Iterator[str]:
     """Runs the broker that `server` describes from its image. Yields its bootstrap servers."""
-    with _running(KAFKA_IMAGE, kafka_environment(server), None, server.is_ready):
-        yield server.bootstrap
+    with _running_container(KAFKA_IMAGE, kafka_environment(server), None, server.is_ready):
+        yield server.bootstrap_servers
 
 
 @contextmanager
 def redis_container(server: RedisServer) -> Iterator[str]:
     """Runs the Redis that `server` describes from its image. Yields its URL."""
-    with _running(REDIS_IMAGE, {}, ["redis-server", *server.arguments("/data")], server.is_ready):
+    with _running_container(REDIS_IMAGE, {}, ["redis-server", *server.arguments("/data")], server.is_ready):
         yield server.url
 
 
@@ -62,7 +62,7 @@ def kafka_environment(server: KafkaServer) -> dict[str, str]:
     return {"CLUSTER_ID": CLUSTER_ID, **named}
 
 
-def _why_not(image: str) -> str:
+def _reason_against_container(image: str) -> str:
     """Returns why no container of this image is possible; empty if one is."""
     from docker import from_env
     from docker.errors import DockerException, ImageNotFound
@@ -77,7 +77,7 @@ def _why_not(image: str) -> str:
 
 
 @contextmanager
-def _running(
+def _running_container(
     image: str, environment: Mapping[str, str], command: list[str] | None, is_ready: Callable[[], bool]
 ) -> Iterator[None]:
     # The library reads this when it is imported. Otherwise it would pull its watcher.

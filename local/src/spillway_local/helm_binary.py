@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from spillway_local.kube_binary import find_go
-from spillway_local.tools import built_once, cache_folder, run_tool, say
+from spillway_local.tools import built_once, cache_folder, print_message, run_tool
 
 HELM_VERSION: Final = "v3.22.0"
 HELM_PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
@@ -22,14 +22,14 @@ def ensure_helm() -> Path:
 
 def _build(program: Path) -> None:
     started = time.monotonic()
-    say(f"building {program}: once, some minutes")
+    print_message(f"building {program}: once, some minutes")
     install = (str(find_go()), "install", "-trimpath", "-ldflags", "-s -w", f"{HELM_PACKAGE}@{HELM_VERSION}")
     unfinished = program.parent / "unfinished"
     environment = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOBIN": str(unfinished)}
     run_tool(("nice", "-n", "10", *install), Path("/"), environment)
     (unfinished / "helm").replace(program)
     unfinished.rmdir()
-    say(f"built {program} in {time.monotonic() - started:.0f} s")
+    print_message(f"built {program} in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

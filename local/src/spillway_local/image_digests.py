@@ -52,12 +52,12 @@ def read_pins(text: str) -> dict[str, Pin]:
     return {match["variable"]: Pin(match["image"], match["digest"]) for match in _PINNED.finditer(text)}
 
 
-def written(pins: Mapping[str, Pin]) -> str:
+def pins_file_text(pins: Mapping[str, Pin]) -> str:
     lines = [f"# {pin.image}\n{variable}=@{pin.digest}" for variable, pin in sorted(pins.items())]
     return "\n".join([HEADER, *lines]) + "\n"
 
 
-def troubles(named: Mapping[str, str], pins: Mapping[str, Pin]) -> list[str]:
+def pin_troubles(named: Mapping[str, str], pins: Mapping[str, Pin]) -> list[str]:
     """Returns a line for each image that is not pinned, or whose pin is for another image."""
     found = [
         f"{variable}: {pins[variable].image}: no image is named by it" for variable in sorted(set(pins) - set(named))
@@ -73,7 +73,7 @@ def troubles(named: Mapping[str, str], pins: Mapping[str, Pin]) -> list[str]:
     return found
 
 
-def digest_of(image: str, run: Run) -> str:
+def pull_image_digest(image: str, run: Run) -> str:
     """Pulls an image and returns its digest.
 
     Raises NoDigest if the engine did not get it from a registry, and ToolFailed if it cannot be pulled.
@@ -105,11 +105,13 @@ def main() -> None:
     try:
         if not asked.check:
             file.write_text(
-                written({variable: Pin(image, digest_of(image, _docker)) for variable, image in named.items()})
+                pins_file_text(
+                    {variable: Pin(image, pull_image_digest(image, _docker)) for variable, image in named.items()}
+                )
             )
     except (NoDigest, ToolFailed, FileNotFoundError) as error:
         sys.exit(f"spillway: nothing is written: {error}")
-    found = troubles(named, read_pins(file.read_text() if file.exists() else ""))
+    found = pin_troubles(named, read_pins(file.read_text() if file.exists() else ""))
     print("\n".join(found) if found else f"{file}: {len(named)} images are named by their digests")
     sys.exit(1 if found else 0)
 

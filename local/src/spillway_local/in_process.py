@@ -81,7 +81,7 @@ class InProcess:
         account = self.account(service, joined.credential)
         return ClusterApi(SimTransport(member, account=account), joined.cluster, ClusterApiSettings())
 
-    def asking(self, _name: str) -> CollectingOptions:
+    def collecting_options(self, _name: str) -> CollectingOptions:
         """Returns the connections that an hpa instance may read: none here. Its policies warn about that."""
         return CollectingOptions()
 
@@ -91,7 +91,7 @@ class InProcess:
         name = f"system:serviceaccount:spillway:spillway-{service}"
         return self.accounts.setdefault((service, member), Account(name, rights))
 
-    def start(self, name: str) -> RunningService:
+    def start_instance(self, name: str) -> RunningService:
         """Starts an instance, such as planner-1, snapshot-2 or hpa-1."""
         kind = name.rpartition("-")[0]
         bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
@@ -108,7 +108,7 @@ class InProcess:
                 self.hpa_settings,
                 f"{name}@{name}",
                 hpa.service.HpaClocks(self.wall_ms, loop.time),
-                self.asking(name),
+                self.collecting_options(name),
             )
         elif kind == "descheduler":
             service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
@@ -121,18 +121,18 @@ class InProcess:
         self.running[name] = RunningService(name, service, bus, stopping, task)
         return self.running[name]
 
-    async def stop(self, name: str) -> None:
+    async def stop_instance(self, name: str) -> None:
         """Ends an instance as SIGTERM does."""
         running = self.running.pop(name)
         running.stopping.set()
         await running.task
         await running.bus.__aexit__()
 
-    async def kill(self, name: str) -> None:
+    async def kill_instance(self, name: str) -> None:
         """Ends an instance as kill -9 does: nothing is finished, and its consumer group has to expel it."""
         running = self.running.pop(name)
         running.bus.unavailable = True
-        self.broker.expel(running.bus)
+        self.broker.end_sessions(running.bus)
         running.task.cancel()
         await asyncio.gather(running.task, return_exceptions=True)
 
@@ -153,15 +153,15 @@ class InProcess:
 
     # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
 
-    def api(self, name: str) -> ClusterApi:
+    def member_api(self, name: str) -> ClusterApi:
         if name not in self.apis:
             self.apis[name] = ClusterApi(SimTransport(self.members[name]), name, ClusterApiSettings())
         return self.apis[name]
 
-    async def silence(self, name: str) -> None:
+    async def silence_member(self, name: str) -> None:
         self.members[name].set_faults(Faults(silent=True))
 
-    async def wake(self, name: str) -> None:
+    async def wake_member(self, name: str) -> None:
         self.members[name].set_faults(Faults())
 
 
@@ -169,32 +169,34 @@ SERVICES = ("snapshot-1", "planner-1", "propagator-1")
 
 
 @asynccontextmanager
-async def in_process(
+async def in_process_platform(
     fleet: Sequence[MemberPlan] = FLEET,
     services: Sequence[str] = SERVICES,
     sim_settings: Callable[[str], SimSettings] = lambda name: SimSettings(),
     **settings: Any,
 ) -> AsyncIterator[InProcess]:
     """Starts members and services, which run until the block ends."""
-    members = {member.name: _member(member, sim_settings(member.name)) for member in fleet}
+    members = {member.name: _simulated_member(member, sim_settings(member.name)) for member in fleet}
     started_at = asyncio.get_running_loop().time()
     platform = InProcess(LocalBroker(), MemoryStore(), members, started_at=started_at, **settings)
     for member in members.values():
         member.start()
     try:
         for name in services:
-            platform.start(name)
+            platform.start_instance(name)
         yield platform
     finally:
         for name in list(platform.running):
-            await platform.kill(name) if platform.running[name].task.done() else await platform.stop(name)
+            await platform.kill_instance(name) if platform.running[name].task.done() else await platform.stop_instance(
+                name
+            )
         for api in platform.apis.values():
             await api.close()
         for member in members.values():
             await member.close()
 
 
-def _member(plan: MemberPlan, settings: SimSettings) -> SimCluster:
+def _simulated_member(plan: MemberPlan, settings: SimSettings) -> SimCluster:
     cluster = SimCluster(plan.name, settings)
     cluster.add_nodes(
         NodeSpec(

@@ -32,22 +32,24 @@ class Authority:
     def certificate(self) -> Path:
         return self.folder / "ca.crt"
 
-    def ensure(self) -> None:
+    def ensure_files(self) -> None:
         if not self.certificate.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             write_secret(self.folder / "ca.key", _pem(key))
-            write_secret(self.certificate, _signed(key, key, "spillway-local-kafka-ca", "spillway-local-kafka-ca"))
+            write_secret(
+                self.certificate, _signed_certificate(key, key, "spillway-local-kafka-ca", "spillway-local-kafka-ca")
+            )
 
-    def issue(self, name: str) -> tuple[Path, Path]:
+    def issue_certificate(self, name: str) -> tuple[Path, Path]:
         """Returns certificate and key of a server on loopback or of a client, created once."""
-        self.ensure()
+        self.ensure_files()
         certificate, key_file = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         if not certificate.exists():
             signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
             assert isinstance(signer, ec.EllipticCurvePrivateKey)
             key = ec.generate_private_key(ec.SECP256R1())
             write_secret(key_file, _pem(key))
-            write_secret(certificate, _signed(key, signer, name, "spillway-local-kafka-ca"))
+            write_secret(certificate, _signed_certificate(key, signer, name, "spillway-local-kafka-ca"))
         return certificate, key_file
 
 
@@ -68,7 +70,7 @@ class BrokerSecurity:
     def password_file(self, user: str) -> Path:
         return self.folder / f"{user}.password"
 
-    def client(self, user: str) -> dict[str, str]:
+    def client_environment(self, user: str) -> dict[str, str]:
         """Returns the variables with which a service connects as this user."""
         return {
             "SPILLWAY_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
@@ -78,15 +80,15 @@ class BrokerSecurity:
             "SPILLWAY_KAFKA_SSL_CA_FILE": str(self.authority.certificate),
         }
 
-    def ensure(self) -> None:
+    def ensure_files(self) -> None:
         """Creates certificates and passwords. Existing ones from a former run are kept."""
-        certificate, key = self.authority.issue(BROKER)
-        write_secret(self._store, key.read_text() + certificate.read_text())
+        certificate, key = self.authority.issue_certificate(BROKER)
+        write_secret(self._keystore_file, key.read_text() + certificate.read_text())
         for user in self._all_users():
             if not self.password_file(user).exists():
                 write_secret(self.password_file(user), secrets.token_urlsafe(24) + "\n")
 
-    def command_config(self) -> Path:
+    def write_command_config(self) -> Path:
         """Writes the properties file with which Kafka's own commands connect as the administrator."""
         word = self.password_file(ADMINISTRATOR).read_text().strip()
         file = self.folder / "admin.properties"
@@ -114,7 +116,7 @@ class BrokerSecurity:
                 f'{_LOGIN} required username="{BROKER}" password="{password}";'
             ),
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self._store),
+            "ssl.keystore.location": str(self._keystore_file),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.certificate),
             "listener.name.clients.ssl.client.auth": "requested",
@@ -123,7 +125,7 @@ class BrokerSecurity:
             "super.users": f"User:{BROKER};User:{ADMINISTRATOR};User:CN={BROKER}",
         }
 
-    def format_arguments(self) -> list[str]:
+    def storage_format_arguments(self) -> list[str]:
         """Returns the storage tool's arguments for the users that the node knows at its first start."""
         entries = ((user, self.password_file(user).read_text().strip()) for user in self._all_users())
         return [
@@ -133,7 +135,7 @@ class BrokerSecurity:
         ]
 
     @property
-    def _store(self) -> Path:
+    def _keystore_file(self) -> Path:
         return self.folder / "broker.pem"
 
     def _all_users(self) -> tuple[str, ...]:
@@ -146,14 +148,16 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> str:
     return key.private_bytes(*form).decode()
 
 
-def _signed(key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, name: str, issuer: str) -> str:
+def _signed_certificate(
+    key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, name: str, issuer: str
+) -> str:
     """Returns a certificate. It is the CA's own if both keys are the same."""
     is_ca = key is signer
     now = dt.datetime.now(dt.UTC)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .issuer_name(_name(issuer))
+        .subject_name(_x509_name(name))
+        .issuer_name(_x509_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
@@ -170,5 +174,5 @@ def _signed(key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey,
     return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def _name(common_name: str) -> x509.Name:
+def _x509_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

@@ -11,7 +11,15 @@ from spillway_local.kafka_security import BrokerSecurity
 from spillway_local.member_credentials import write_secret
 from spillway_local.ports import LOOPBACK, is_listening
 from spillway_local.programs import Program
-from spillway_local.tools import cache_folder, ensure_program, exclusive, files_digest, run_tool, say, wait_until
+from spillway_local.tools import (
+    cache_folder,
+    ensure_program,
+    exclusive_lock,
+    files_digest,
+    print_message,
+    run_tool,
+    wait_until,
+)
 
 PORTS_PER_NODE = 2
 """The ports of a node: it listens for clients on the first and for the quorum on the next."""
@@ -68,13 +76,13 @@ def ensure_kafka_jars(pom: Path = _POM) -> Path:
     jars = cache_folder() / "kafka" / files_digest((pom,)) / "lib"
     if jars.is_dir():
         return jars
-    with exclusive(jars.with_suffix(".lock")):
+    with exclusive_lock(jars.with_suffix(".lock")):
         if not jars.is_dir():
             _fetch_jars(pom, jars)
     return jars
 
 
-def kafka_tool(program: str) -> tuple[str, ...]:
+def kafka_tool_command(program: str) -> tuple[str, ...]:
     """Returns the command line of one of Kafka's own commands, by its class, without a log of its own."""
     jars = f"{ensure_kafka_jars()}/*:{ensure_kafka_jars(_TOOLS_POM)}/*"
     return (str(ensure_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars, program)
@@ -101,7 +109,7 @@ class KafkaServer:
         return f"kafka-{self.node_id}" if self.port_by_node_id else "kafka"
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap_servers(self) -> str:
         """Returns the bootstrap servers of the whole cluster."""
         return ",".join(f"{LOOPBACK}:{port}" for port in self._ports().values())
 
@@ -131,19 +139,19 @@ class KafkaServer:
         """Writes the settings, and formats the storage unless a former run did."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.security:
-            self.security.ensure()
+            self.security.ensure_files()
         lines = [f"{name}={value}\n" for name, value in self.settings().items()]
         write_secret(self._settings_file, "".join(lines))
         self._logging_file.write_text(_LOGGING)
         if not (self.folder / "data" / "meta.properties").exists():
             format_storage = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._settings_file))
-            users = self.security.format_arguments() if self.security else ()
-            run_tool((*self._java(), *format_storage, *users), self.folder)
+            users = self.security.storage_format_arguments() if self.security else ()
+            run_tool((*self._java_command(), *format_storage, *users), self.folder)
 
     def command(self) -> list[str]:
-        return [*self._java(), "kafka.Kafka", str(self._settings_file)]
+        return [*self._java_command(), "kafka.Kafka", str(self._settings_file)]
 
-    def program(self) -> Program:
+    def prepare_program(self) -> Program:
         """Prepares the node and returns its program, ready to be started."""
         self.prepare()
         return Program(self.name, tuple(self.command()), self.folder, ports=(self.port, self.port + 1))
@@ -169,7 +177,7 @@ class KafkaServer:
     def _ports(self) -> Mapping[int, int]:
         return self.port_by_node_id or {self.node_id: self.port}
 
-    def _java(self) -> tuple[str, ...]:
+    def _java_command(self) -> tuple[str, ...]:
         return (
             str(ensure_java()),
             "-Xmx256m",
@@ -197,7 +205,7 @@ def _fetch_jars(pom: Path, jars: Path) -> None:
     maven = ensure_program("mvn", _DEBIAN_PACKAGES, _ADVICE)
     ensure_java()
     started = time.monotonic()
-    say(f"fetching Apache Kafka's jars into {jars}: once, under a minute")
+    print_message(f"fetching Apache Kafka's jars into {jars}: once, under a minute")
     unfinished = jars.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     goal = ("dependency:copy-dependencies", f"-DoutputDirectory={unfinished}")
@@ -205,4 +213,4 @@ def _fetch_jars(pom: Path, jars: Path) -> None:
     unfinished.replace(jars)
     size_megabytes = sum(jar.stat().st_size for jar in jars.iterdir()) / 1e6
     count = len(list(jars.iterdir()))
-    say(f"fetched {count} jars ({size_megabytes:.0f} MB) in {time.monotonic() - started:.0f} s")
+    print_message(f"fetched {count} jars ({size_megabytes:.0f} MB) in {time.monotonic() - started:.0f} s")

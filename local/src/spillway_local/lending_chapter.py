@@ -44,34 +44,36 @@ class LendingChapter:
     prefix: str
     namespace: str
 
-    async def tell(self) -> list[str]:
+    async def run_chapter(self) -> list[str]:
         """Runs the chapter and returns what was verified.
 
         Afterwards every node is back and nothing of the chapter is left.
         """
         offline, owners = f"{self.prefix}-transcode", f"{self.prefix}-owners"
         self.say(f"{OWNER} lends a quarter of its nodes to {POOL}: they idle.")
-        async with self._lent():
-            await self.until("they are virtual nodes there", self._are_virtual)
+        async with self._lending_declared():
+            await self.until("they are virtual nodes there", self._has_all_virtual_nodes)
             self.say(f"{offline} of {POOL} tolerates them: its own scheduler binds the pods, which run in {OWNER}.")
             on_virtual = {
                 "tolerations": [{"key": POOL_TAINT, "operator": "Exists"}],
                 "nodeSelector": {SUPPLY_CLASS: "dedicated"},
             }
-            async with self._deployed(POOL, offline, NODES_LENT, **on_virtual):
-                await self.until("offline pods run on them", lambda: self._runs_where_lent(offline))
+            async with self._created_deployment(POOL, offline, NODES_LENT, **on_virtual):
+                await self.until("offline pods run on them", lambda: self._is_running_on_lent_nodes(offline))
                 self.say(f"{OWNER}'s own people need all of its {NODES_OF_OWNER} nodes, for {owners}.")
                 began = asyncio.get_running_loop().time()
-                async with self._deployed(OWNER, owners, NODES_OF_OWNER):
-                    await self.until("each of their pods runs on a node of its own", lambda: self._has_all(owners))
+                async with self._created_deployment(OWNER, owners, NODES_OF_OWNER):
+                    await self.until(
+                        "each of their pods runs on a node of its own", lambda: self._has_pods_on_all_nodes(owners)
+                    )
                     took = asyncio.get_running_loop().time() - began
                     self.say(f"  {NODES_LENT} nodes were back {took:.1f} s after they were asked for")
-                    await self.until("no offline pod is left there", lambda: self._is_given_back(offline))
-            await self.until("nothing of it runs any more", lambda: self._none_of(offline, owners))
+                    await self.until("no offline pod is left there", lambda: self._is_every_node_back(offline))
+            await self.until("nothing of it runs any more", lambda: self._has_no_running_pods(offline, owners))
         return [f"{NODES_LENT} lent nodes ran offline work and were back for their owner"]
 
     @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[None]:
+    async def _lending_declared(self) -> AsyncIterator[None]:
         rule = LendingRule("quarter", (), "dedicated", SHARE_PERCENT, 0, 1, 0.0)
         await self.lending.declare_lending(
             DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=COOLDOWN_SECONDS)
@@ -80,14 +82,14 @@ class LendingChapter:
             yield
         finally:
             await self.lending.withdraw_lending(WithdrawLendingRequest(OWNER, "the chapter is over"))
-            await self.until("nothing is lent, and no virtual node is left", self._is_over)
+            await self.until("nothing is lent, and no virtual node is left", self._is_lending_over)
 
-    async def _is_over(self) -> bool:
+    async def _is_lending_over(self) -> bool:
         declared = (await self.lending.list_lending(ListLendingRequest())).clusters
-        return not declared and not await self._on_loan() and not await self._virtual()
+        return not declared and not await self._lent_node_names() and not await self._virtual_nodes()
 
     @asynccontextmanager
-    async def _deployed(self, cluster: str, name: str, replicas: int, **pod: Any) -> AsyncIterator[None]:
+    async def _created_deployment(self, cluster: str, name: str, replicas: int, **pod: Any) -> AsyncIterator[None]:
         """Creates a Deployment as the cluster's own people would: Spillway does not place it."""
         api = self.api(cluster)
         with suppress(AlreadyExists):
@@ -102,34 +104,36 @@ class LendingChapter:
         finally:
             await api.delete(DEPLOYMENTS, self.namespace, name, uid=made["metadata"]["uid"])
 
-    async def _are_virtual(self) -> bool:
-        virtual = await self._virtual()
+    async def _has_all_virtual_nodes(self) -> bool:
+        virtual = await self._virtual_nodes()
         return len(virtual) == NODES_LENT and not any(one["spec"].get("unschedulable") for one in virtual)
 
-    async def _virtual(self) -> list[Mapping[str, Any]]:
+    async def _virtual_nodes(self) -> list[Mapping[str, Any]]:
         return list(await self.api(POOL).list(NODES, label_selector=LENT_CLUSTER))
 
-    async def _on_loan(self) -> set[str]:
+    async def _lent_node_names(self) -> set[str]:
         return {
             node["metadata"]["name"]
             for node in await self.api(OWNER).list(NODES)
             if any(taint["key"] == LENDING for taint in node["spec"].get("taints") or ())
         }
 
-    async def _runs_where_lent(self, name: str) -> bool:
-        nodes = await self._nodes_of(OWNER, name)
-        return len(nodes) == NODES_LENT and set(nodes) == await self._on_loan()
+    async def _is_running_on_lent_nodes(self, name: str) -> bool:
+        nodes = await self._nodes_with_running_pods(OWNER, name)
+        return len(nodes) == NODES_LENT and set(nodes) == await self._lent_node_names()
 
-    async def _has_all(self, name: str) -> bool:
-        return len(set(await self._nodes_of(OWNER, name))) == NODES_OF_OWNER
+    async def _has_pods_on_all_nodes(self, name: str) -> bool:
+        return len(set(await self._nodes_with_running_pods(OWNER, name))) == NODES_OF_OWNER
 
-    async def _is_given_back(self, name: str) -> bool:
-        return not await self._on_loan() and not await self._nodes_of(OWNER, name)
+    async def _is_every_node_back(self, name: str) -> bool:
+        return not await self._lent_node_names() and not await self._nodes_with_running_pods(OWNER, name)
 
-    async def _none_of(self, *names: str) -> bool:
-        return not any([await self._nodes_of(cluster, name) for cluster in (OWNER, POOL) for name in names])
+    async def _has_no_running_pods(self, *names: str) -> bool:
+        return not any(
+            [await self._nodes_with_running_pods(cluster, name) for cluster in (OWNER, POOL) for name in names]
+        )
 
-    async def _nodes_of(self, cluster: str, name: str) -> list[str]:
+    async def _nodes_with_running_pods(self, cluster: str, name: str) -> list[str]:
         """Returns the nodes on which its running pods are, in any namespace."""
         return [
             pod["spec"]["nodeName"]

@@ -60,7 +60,7 @@ class CredentialFiles:
     def tokens(self) -> Path:
         return self.folder / "tokens.csv"
 
-    def ensure(self) -> None:
+    def ensure_files(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         ensure_certificate(self.certificate, self.certificate_key, "spillway-local-member")
         if not self.service_account_key.exists():
@@ -88,7 +88,7 @@ class KubeletClientFiles:
     def key(self) -> Path:
         return self.folder / f"{self.member}.key"
 
-    def ensure(self) -> None:
+    def ensure_files(self) -> None:
         ensure_certificate(self.certificate, self.key, KUBELET_CLIENT, serves=False)
 
 
@@ -102,7 +102,7 @@ def ensure_certificate(
     if not certificate.exists():
         key = ec.generate_private_key(ec.SECP256R1())
         write_secret(key_file, _private_pem(key))
-        write_secret(certificate, _self_signed(key, name, hosts, serves=serves))
+        write_secret(certificate, _self_signed_certificate(key, name, hosts, serves=serves))
 
 
 def read_kubeconfig(file: Path) -> MemberAccess:
@@ -145,7 +145,9 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
     ).decode()
 
 
-def _self_signed(key: ec.EllipticCurvePrivateKey, common_name: str, hosts: Sequence[str], *, serves: bool) -> str:
+def _self_signed_certificate(
+    key: ec.EllipticCurvePrivateKey, common_name: str, hosts: Sequence[str], *, serves: bool
+) -> str:
     """Returns a certificate that is its own authority, so that the other side can verify it fully."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH

@@ -78,13 +78,15 @@ class KubeMember:
 
     def prepare(self) -> None:
         """Writes the credentials, unless a former run did, and the kubeconfig."""
-        self._credentials.ensure()
-        self.kubelet_client.ensure()
+        self._credentials.ensure_files()
+        self.kubelet_client_files.ensure_files()
         write_kubeconfig(self.kubeconfig, self.name, self.access)
         if self.spec.kubelets_ask:
-            self._stages.write_text(config_kubelet.leaving_to_us((self.binary.parent / STAGES_FILE).read_text()))
+            self._stages.write_text(
+                config_kubelet.stages_that_skip_config_pods((self.binary.parent / STAGES_FILE).read_text())
+            )
 
-    def api_server(self) -> Program:
+    def api_server_program(self) -> Program:
         files = self._credentials
         flags = {
             "etcd-servers": self.etcd_url,
@@ -97,8 +99,8 @@ class KubeMember:
             "token-auth-file": files.tokens,
             "anonymous-auth": "false",
             "authorization-mode": "RBAC" if self.spec.rbac else "AlwaysAllow",
-            "kubelet-client-certificate": self.kubelet_client.certificate,
-            "kubelet-client-key": self.kubelet_client.key,
+            "kubelet-client-certificate": self.kubelet_client_files.certificate,
+            "kubelet-client-key": self.kubelet_client_files.key,
             "service-account-key-file": files.service_account_key,
             "service-account-signing-key-file": files.service_account_key,
             "service-account-issuer": "https://kubernetes.default.svc",
@@ -114,7 +116,7 @@ class KubeMember:
             flags["disable-admission-plugins"] = "ServiceAccount"
         return self._program("apiserver", "kube-apiserver", flags, (self.port,))
 
-    def controllers(self) -> tuple[Program, ...]:
+    def controller_programs(self) -> tuple[Program, ...]:
         """Returns the programs that work through the API server and therefore start after it."""
         client = {"kubeconfig": self.kubeconfig}
         leader = {"leader-elect": "false", "secure-port": 0, "kube-api-qps": 5000, "kube-api-burst": 10000}
@@ -152,8 +154,8 @@ class KubeMember:
         await create_nodes(self.access, self.spec.nodes, timeout_seconds)
 
     @property
-    def kubelet_client(self) -> KubeletClientFiles:
-        return KubeletClientFiles(kubelet_clients(self.kubeconfig.parent), self.name)
+    def kubelet_client_files(self) -> KubeletClientFiles:
+        return KubeletClientFiles(kubelet_clients_folder(self.kubeconfig.parent), self.name)
 
     @property
     def _stages(self) -> Path:
@@ -185,7 +187,7 @@ class KubeMembers:
                 spec=spec,
                 folder=self.folder / spec.name,
                 kubeconfig=self.credentials_folder / f"{spec.name}.kubeconfig",
-                port=self.ports.port(f"member/{spec.name}", MEMBER_PORT_BASE),
+                port=self.ports.assign_port(f"member/{spec.name}", MEMBER_PORT_BASE),
                 etcd_url=self._etcd_url,
                 binary=self.binary,
             )
@@ -197,7 +199,7 @@ class KubeMembers:
         for member in self.members():
             member.prepare()
 
-    def etcd(self) -> Program:
+    def etcd_program(self) -> Program:
         peer_url = f"http://{LOOPBACK}:{self._etcd_port + 1}"
         flags = {
             "name": "etcd",
@@ -214,17 +216,17 @@ class KubeMembers:
         ports = (self._etcd_port, self._etcd_port + 1)
         return Program("etcd", (str(self.binary), "etcd", *_flags(flags)), self.folder / "etcd", ports=ports)
 
-    def stages(self) -> list[Stage]:
+    def prepare_stages(self) -> list[Stage]:
         """Prepares the members and returns their stages in the order of start.
 
         After the last one every node is Ready.
         """
         self.prepare()
         members = self.members()
-        api_servers = tuple(member.api_server() for member in members)
-        controllers = tuple(program for member in members for program in member.controllers())
+        api_servers = tuple(member.api_server_program() for member in members)
+        controllers = tuple(program for member in members for program in member.controller_programs())
         return [
-            Stage("etcd", (self.etcd(),), lambda: is_listening(self._etcd_port), _ETCD_READY_SECONDS),
+            Stage("etcd", (self.etcd_program(),), lambda: is_listening(self._etcd_port), _ETCD_READY_SECONDS),
             Stage("member-apis", api_servers, self.is_ready, _API_READY_SECONDS),
             Stage("member-controllers", controllers, after=self.create_nodes),
         ]
@@ -242,14 +244,14 @@ class KubeMembers:
 
     @property
     def _etcd_port(self) -> int:
-        return self.ports.port("etcd", ETCD_PORT_BASE, count=2)
+        return self.ports.assign_port("etcd", ETCD_PORT_BASE, count=2)
 
     @property
     def _etcd_url(self) -> str:
         return f"http://{LOOPBACK}:{self._etcd_port}"
 
 
-def kubelet_clients(credentials_folder: Path) -> Path:
+def kubelet_clients_folder(credentials_folder: Path) -> Path:
     """Returns the folder of the certificates by which kubelets know members' API servers."""
     return credentials_folder / "kubelet-clients"
 
@@ -263,8 +265,8 @@ def sim_member_program(
     """
     nodes_file = folder / f"{spec.name}-nodes.json"
     write_nodes_file(nodes_file, spec.nodes)
-    client = KubeletClientFiles(kubelet_clients(credentials_folder), spec.name)
-    client.ensure()
+    client = KubeletClientFiles(kubelet_clients_folder(credentials_folder), spec.name)
+    client.ensure_files()
     flags = {
         "name": spec.name,
         "port": port,

@@ -41,7 +41,7 @@ class PodGate:
             metadata = {"name": level, "labels": labels}
             self._kubectl({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, "create").check_returncode()
 
-    def tried(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> DryRunResult:
+    def try_pods(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> DryRunResult:
         """Tries pods at a level by dry runs. pods: each under any key; the result uses the same keys.
 
         Only labels and annotations are sent.

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spillway_local.tools import exclusive
+from spillway_local.tools import exclusive_lock
 
 LOOPBACK = "127.0.0.1"
 FIRST_EPHEMERAL_PORT = 32768
@@ -41,7 +41,7 @@ def session_port(*, count: int = 1) -> int:
 
 def is_free(port: int) -> bool:
     """Returns whether nothing listens at the port and no start that is under way holds it."""
-    with suppress(OSError), _bound(socket.SOCK_DGRAM, port), _bound(socket.SOCK_STREAM, port):
+    with suppress(OSError), _bound_socket(socket.SOCK_DGRAM, port), _bound_socket(socket.SOCK_STREAM, port):
         return True
     return False
 
@@ -60,23 +60,23 @@ class PortBook:
     _holds: ExitStack | None = field(default=None, repr=False, compare=False)
     """For a start that is under way: a UDP socket at each port's number. It ends with this process at the latest."""
 
-    def port(self, name: str, base: int, *, count: int = 1) -> int:
-        with self._locked():
-            port_by_name = self.recorded()
+    def assign_port(self, name: str, base: int, *, count: int = 1) -> int:
+        with self._locked_file():
+            port_by_name = self.port_by_name()
             if name not in port_by_name:
-                port = self._chosen(base, count, set(port_by_name.values()))
+                port = self._choose_port(base, count, set(port_by_name.values()))
                 port_by_name |= {name: port} | {f"{name}+{after}": port + after for after in range(1, count)}
                 self._write(port_by_name)
             return port_by_name[name]
 
-    def recorded(self) -> dict[str, int]:
+    def port_by_name(self) -> dict[str, int]:
         """Returns every port given so far. A name with several ports has `name`, `name+1`, and so on."""
         if not self.file.exists():
             return {}
         return {str(name): int(port) for name, port in json.loads(self.file.read_text()).items()}
 
     @contextmanager
-    def held(self, ours: Collection[int]) -> Iterator[Mapping[str, int]]:
+    def held_ports(self, ours: Collection[int]) -> Iterator[Mapping[str, int]]:
         """Holds our ports while servers start, so that no other start gets them.
 
         ours: ports where our servers listen already.
@@ -84,20 +84,22 @@ class PortBook:
         Yields the recorded ports that other programs have taken since. Their names are given other ports.
         """
         with ExitStack() as holds:
-            with self._locked():
-                port_by_name = self.recorded()
+            with self._locked_file():
+                port_by_name = self.port_by_name()
                 not_held = {name: port for name, port in port_by_name.items() if not _hold(holds, port)}
                 taken = {name: port for name, port in not_held.items() if port not in ours}
-                lost = {_asked_for(name) for name in taken}
+                lost = {_requested_name(name) for name in taken}
                 if lost:
-                    self._write({name: port for name, port in port_by_name.items() if _asked_for(name) not in lost})
+                    self._write(
+                        {name: port for name, port in port_by_name.items() if _requested_name(name) not in lost}
+                    )
             self._holds = holds
             try:
                 yield taken
             finally:
                 self._holds = None
 
-    def _chosen(self, base: int, count: int, taken: set[int]) -> int:
+    def _choose_port(self, base: int, count: int, taken: set[int]) -> int:
         while True:
             port = free_port(base, count=count, taken=taken)
             wanted = range(port, port + count)
@@ -105,8 +107,8 @@ class PortBook:
                 return port
             taken = taken | set(wanted)
 
-    def _locked(self) -> AbstractContextManager[None]:
-        return exclusive(self.file.with_suffix(".lock"))
+    def _locked_file(self) -> AbstractContextManager[None]:
+        return exclusive_lock(self.file.with_suffix(".lock"))
 
     def _write(self, port_by_name: dict[str, int]) -> None:
         fresh = self.file.with_suffix(".new")
@@ -114,7 +116,7 @@ class PortBook:
         fresh.replace(self.file)
 
 
-def _asked_for(name: str) -> str:
+def _requested_name(name: str) -> str:
     """Returns the name under which a port was requested: `name` for the entry `name`, and also for `name+1`."""
     return name.partition("+")[0]
 
@@ -127,13 +129,13 @@ def _hold(holds: ExitStack, port: int) -> bool:
     if not is_free(port):
         return False
     try:
-        holds.enter_context(_bound(socket.SOCK_DGRAM, port))
+        holds.enter_context(_bound_socket(socket.SOCK_DGRAM, port))
     except OSError:
         return False
     return True
 
 
-def _bound(kind: socket.SocketKind, port: int) -> socket.socket:
+def _bound_socket(kind: socket.SocketKind, port: int) -> socket.socket:
     """Returns a bound socket that does not listen. Raises OSError if another one is bound."""
     bound = socket.socket(type=kind)
     try:

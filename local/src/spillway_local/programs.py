@@ -124,7 +124,9 @@ def start_child(program: Program, log: Path, at_our_death: str = "KILL") -> Chil
 def _start_child(program: Program, log: Path, at_our_death: str) -> ChildProcess:
     program.folder.mkdir(parents=True, exist_ok=True)
     setpriv = shutil.which("setpriv")
-    command = interruptible((setpriv, "--pdeathsig", at_our_death, *program.command) if setpriv else program.command)
+    command = interruptible_command(
+        (setpriv, "--pdeathsig", at_our_death, *program.command) if setpriv else program.command
+    )
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -138,7 +140,7 @@ def _start_child(program: Program, log: Path, at_our_death: str) -> ChildProcess
     return ChildProcess(program, process, log)
 
 
-def interruptible(command: tuple[str, ...]) -> tuple[str, ...]:
+def interruptible_command(command: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the command so that SIGINT ends its process, as it does by default (with GNU's env, so on Linux).
 
     A shell makes its background processes ignore SIGINT, and a process that ignores it passes that on.

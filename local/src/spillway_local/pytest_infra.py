@@ -47,11 +47,11 @@ def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield bootstrap
         return
     try:
-        stage = Stage("kafka", (server.program(),), server.is_ready, 30.0)
+        stage = Stage("kafka", (server.prepare_program(),), server.is_ready, 30.0)
     except MissingTool as missing:
         pytest.skip(str(missing))
     with running_stages([stage], folder):
-        yield server.bootstrap
+        yield server.bootstrap_servers
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +68,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
         return
     try:
-        stage = Stage("redis", (server.program(),), server.is_ready, 10.0)
+        stage = Stage("redis", (server.prepare_program(),), server.is_ready, 10.0)
     except MissingTool as missing:
         pytest.skip(str(missing))
     with running_stages([stage], folder):
@@ -92,7 +92,7 @@ def kube_members(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("members")
     specs = tuple(MemberSpec(name, (_nodes_of(name),)) for name in _MEMBER_NAMES)
     members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), kube_binary)
-    with running_stages(members.stages(), folder / "logs"):
+    with running_stages(members.prepare_stages(), folder / "logs"):
         yield {member.name: member.kubeconfig for member in members.members()}
 
 
@@ -103,7 +103,7 @@ def pod_gate(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     name = _MEMBER_NAMES[0]
     ports = session_ports(folder, (name,))
     members = KubeMembers(folder, folder / "credentials", (MemberSpec(name, privileged=True),), ports, kube_binary)
-    with running_stages(members.stages(), folder / "logs"):
+    with running_stages(members.prepare_stages(), folder / "logs"):
         (member,) = members.members()
         gate = PodGate(kube_binary, member.kubeconfig)
         gate.make_namespaces()
@@ -127,8 +127,8 @@ def _nodes_of(member_name: str) -> MemberNodes:
 def session_ports(folder: Path, members: Iterable[str]) -> PortBook:
     """Returns a port book that begins at a random port and already has the ports that the members will request."""
     ports = PortBook(folder / "ports.json")
-    ports.port("etcd", session_port(count=2), count=2)
+    ports.assign_port("etcd", session_port(count=2), count=2)
     for name in members:
-        ports.port(f"member/{name}", session_port())
-    assert max(ports.recorded().values()) < FIRST_EPHEMERAL_PORT
+        ports.assign_port(f"member/{name}", session_port())
+    assert max(ports.port_by_name().values()) < FIRST_EPHEMERAL_PORT
     return ports

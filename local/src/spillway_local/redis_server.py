@@ -46,7 +46,7 @@ class RedisServer:
         }
         return [part for setting in settings.items() for part in setting]
 
-    def program(self) -> Program:
+    def prepare_program(self) -> Program:
         self.folder.mkdir(parents=True, exist_ok=True)
         return Program(self.name, tuple(self.command()), self.folder, ports=(self.port,))
 

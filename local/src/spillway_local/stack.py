@@ -23,12 +23,12 @@ from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars, kafka_cluster
 from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.member_credentials import ensure_certificate
-from spillway_local.members import KubeMembers, MemberSpec, kubelet_clients, sim_member_program
+from spillway_local.members import KubeMembers, MemberSpec, kubelet_clients_folder, sim_member_program
 from spillway_local.ports import PORTS_FILE, PortBook, is_listening
 from spillway_local.programs import PortTaken, Program, Stage
 from spillway_local.redis_server import RedisServer, ensure_redis
 from spillway_local.supervision import ProgramStatus, Supervision
-from spillway_local.tools import exclusive
+from spillway_local.tools import exclusive_lock
 
 Say = Callable[[str], None]
 
@@ -116,15 +116,15 @@ class Stack:
 
     # ── Up and down ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def up(self) -> Addresses:
+    def start(self) -> Addresses:
         """Installs what is missing, starts everything, and waits until each part is ready.
 
         Raises OtherFleet if the log belongs to another fleet, and PortTaken if other programs took our ports at each of
         START_ATTEMPTS.
         """
         self.credentials.mkdir(parents=True, exist_ok=True)
-        self._install()
-        with exclusive(self.folder / "up.lock"):
+        self._install_tools()
+        with exclusive_lock(self.folder / "up.lock"):
             fleet = self._known_fleet()
             for _ in range(START_ATTEMPTS - 1):
                 try:
@@ -135,12 +135,12 @@ class Stack:
             return self._start_on_free_ports(fleet)
 
     def _start_on_free_ports(self, fleet: str | None) -> Addresses:
-        with self._ports.held(self.supervision.ports()) as taken:
+        with self._ports.held_ports(self.supervision.occupied_ports()) as taken:
             for name, port in taken.items():
                 self._say(f"port {port}, of {name} so far, is taken by another program: {name} gets another one")
-            return self._start(fleet)
+            return self._start_stages(fleet)
 
-    def _start(self, fleet: str | None) -> Addresses:
+    def _start_stages(self, fleet: str | None) -> Addresses:
         """Starts all stages. fleet: the fleet that the log must belong to, as in create_topics."""
         brokers, redis = self.brokers(), self._redis()
         for broker in brokers:
@@ -150,7 +150,7 @@ class Stack:
             [
                 Stage(
                     "log and store",
-                    (*(broker.program() for broker in brokers), redis.program()),
+                    (*(broker.prepare_program() for broker in brokers), redis.prepare_program()),
                     is_ready=lambda: all(broker.is_ready() for broker in brokers) and redis.is_ready(),
                     ready_timeout_seconds=LOG_READY_SECONDS,
                     after=lambda: self.create_topics(fleet),
@@ -169,32 +169,32 @@ class Stack:
         self._write_addresses(addresses)
         return addresses
 
-    def down(self) -> None:
+    def stop(self) -> None:
         self.supervision.stop()
 
-    def down_unwatched(self) -> None:
+    def stop_without_waiting(self) -> None:
         """Stops everything as `down` does, without waiting for it."""
-        self.supervision.stop_unwatched()
+        self.supervision.stop_without_waiting()
 
     def status(self) -> list[ProgramStatus]:
         return self.supervision.status()
 
     def wipe(self) -> None:
         """Stops everything and deletes its data, but keeps the downloads."""
-        self.down()
+        self.stop()
         for name in ("kafka", "redis", "members"):
             _remove_tree(self.folder / name)
 
     def addresses(self) -> Addresses:
         planners, hpas, deschedulers = (
-            tuple(f"127.0.0.1:{self._rpc_port(service, number)}" for number in self._instances())
+            tuple(f"127.0.0.1:{self._rpc_port(service, number)}" for number in self._instance_numbers())
             for service in RPC_PORT_BY_SERVICE
         )
         return Addresses(
             planners=planners,
             hpas=hpas,
             deschedulers=deschedulers,
-            kafka=self.brokers()[0].bootstrap,
+            kafka=self.brokers()[0].bootstrap_servers,
             redis=self._redis().url,
             credentials=self.credentials,
             members=self.options.members,
@@ -214,17 +214,17 @@ class Stack:
         """Returns the programs that answer requests to a member. After SIGSTOP to them the cluster is silent."""
         return (f"member-{name}",) if self.options.members == "sim" else (f"{name}-apiserver",)
 
-    def silence(self, name: str) -> None:
+    def silence_member(self, name: str) -> None:
         for pid in self.pids(*self.member_programs(name)):
             os.kill(pid, signal.SIGSTOP)
 
-    def wake(self, name: str) -> None:
+    def wake_member(self, name: str) -> None:
         for pid in self.pids(*self.member_programs(name)):
             os.kill(pid, signal.SIGCONT)
 
     # ── The parts ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _install(self) -> None:
+    def _install_tools(self) -> None:
         self._say("Java and Kafka's jars (Maven; once)")
         ensure_java()
         ensure_kafka_jars()
@@ -238,9 +238,11 @@ class Stack:
         """Returns the nodes of the log. Their programs have the same names."""
         folder = self.folder / "kafka"
         if self.options.brokers == 1:
-            return [KafkaServer(folder, self._ports.port("kafka", KAFKA_PORT, count=PORTS_PER_NODE))]
+            return [KafkaServer(folder, self._ports.assign_port("kafka", KAFKA_PORT, count=PORTS_PER_NODE))]
         names = [f"kafka-{number}" for number in range(1, self.options.brokers + 1)]
-        return kafka_cluster(folder, tuple(self._ports.port(name, KAFKA_PORT, count=PORTS_PER_NODE) for name in names))
+        return kafka_cluster(
+            folder, tuple(self._ports.assign_port(name, KAFKA_PORT, count=PORTS_PER_NODE) for name in names)
+        )
 
     def _redis(self) -> RedisServer:
         return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
@@ -254,7 +256,7 @@ class Stack:
         if self.options.brokers > 1:
             by_cluster, by_workload = FEW_PARTITIONS
             settings = replace(settings, partitions_cluster=by_cluster, partitions_workload=by_workload)
-        access = KafkaAccess(self.brokers()[0].bootstrap)
+        access = KafkaAccess(self.brokers()[0].bootstrap_servers)
         try:
             fleet = asyncio.run(ensure_topics(access, settings, FLEET_NAME, wanted_fleet=of_fleet))
         except OtherFleet as error:
@@ -291,15 +293,15 @@ class Stack:
             binary = ensure_kube_binary()
             members = KubeMembers(folder, self.credentials, specs, self._ports, binary)
             members.prepare()
-            return members.stages()
+            return members.prepare_stages()
         ports = {spec.name: self._port(f"member-{spec.name}", SIM_PORT) for spec in specs}
-        extra = ("--usage-percent", str(SIM_USAGE_PERCENT), *self._pod_programs(folder))
+        extra = ("--usage-percent", str(SIM_USAGE_PERCENT), *self._pod_program_arguments(folder))
         programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials, extra) for spec in specs)
-        kafka = {"SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap} if self.options.pod_programs else {}
+        kafka = {"SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap_servers} if self.options.pod_programs else {}
         programs = tuple(replace(program, environment=kafka) for program in programs)
         return [Stage("members", programs, lambda: all(is_listening(port) for port in ports.values()))]
 
-    def _pod_programs(self, folder: Path) -> tuple[str, ...]:
+    def _pod_program_arguments(self, folder: Path) -> tuple[str, ...]:
         """Returns the arguments that allow pod programs; none if none are allowed.
 
         The programs find this platform's Kafka in their environment.
@@ -312,14 +314,14 @@ class Stack:
 
     def _services(self, redis: RedisServer) -> tuple[Program, ...]:
         shared = {
-            "SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap,
+            "SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap_servers,
             "PYTHONUNBUFFERED": "1",
             **dict(self.options.environment),
         }
         return tuple(
-            self._service(service, number, shared | self._own(service, number, redis))
+            self._service(service, number, shared | self._instance_environment(service, number, redis))
             for service in SERVICES
-            for number in self._instances()
+            for number in self._instance_numbers()
         )
 
     def _service(self, service: str, number: int, environment: Mapping[str, str]) -> Program:
@@ -327,7 +329,7 @@ class Stack:
         ports = tuple(int(environment[name]) for name in PORT_VARIABLES if name in environment)
         return Program(f"{service}-{number}", command, self.folder, environment, ports)
 
-    def _own(self, service: str, number: int, redis: RedisServer) -> dict[str, str]:
+    def _instance_environment(self, service: str, number: int, redis: RedisServer) -> dict[str, str]:
         name = f"{service}-{number}"
         own = {"SPILLWAY_INSTANCE": name, "SPILLWAY_HEALTH_PORT": str(self._port(f"{name}-health", SERVICE_PORT))}
         if service in RPC_PORT_BY_SERVICE:
@@ -335,15 +337,15 @@ class Stack:
         if service == "planner":
             own["SPILLWAY_REDIS_URL"] = redis.url
         elif service == "hpa":
-            own["SPILLWAY_COLLECTING_CONNECTIONS"] = str(self._connections())
+            own["SPILLWAY_COLLECTING_CONNECTIONS"] = str(self._write_connections_file())
         elif service != "descheduler":
             prefix = service.upper().replace("-", "_")
             own[f"SPILLWAY_{prefix}_CREDENTIALS_FOLDER"] = str(self.credentials)
         if service == "vk-bridge":
-            own |= self._kubelet(name) | {"SPILLWAY_VK_BRIDGE_CARRIED_PREFIXES": CARRIED_PREFIXES}
+            own |= self._kubelet_environment(name) | {"SPILLWAY_VK_BRIDGE_CARRIED_PREFIXES": CARRIED_PREFIXES}
         return own | dict(self.options.environment_of.get(name, {}))
 
-    def _kubelet(self, name: str) -> dict[str, str]:
+    def _kubelet_environment(self, name: str) -> dict[str, str]:
         """Returns the settings of a bridge's kubelet API. Every member may be a pool, so each one gets its own port."""
         certificate, key = self.folder / "kubelet" / "kubelet.crt", self.folder / "kubelet" / "kubelet.key"
         ensure_certificate(certificate, key, "spillway-local-kubelet")
@@ -352,36 +354,40 @@ class Stack:
             "PORTS": ",".join(f"{pool}={port}" for pool, port in ports.items()),
             "CERTIFICATE": certificate,
             "KEY": key,
-            "CLIENTS_FOLDER": kubelet_clients(self.credentials),
+            "CLIENTS_FOLDER": kubelet_clients_folder(self.credentials),
         }
         return {f"SPILLWAY_VK_BRIDGE_KUBELET_{field}": str(value) for field, value in chosen.items()}
 
-    def _connections(self) -> Path:
+    def _write_connections_file(self) -> Path:
         """Writes the file that names this platform's Kafka to hpa, so that policies may ask for its queues."""
         file = self.folder / "connections.yaml"
-        file.write_text(json.dumps({"kafka": {"local": {"bootstrapServers": [self.brokers()[0].bootstrap]}}}) + "\n")
+        file.write_text(
+            json.dumps({"kafka": {"local": {"bootstrapServers": [self.brokers()[0].bootstrap_servers]}}}) + "\n"
+        )
         return file
 
-    def _instances(self) -> range:
+    def _instance_numbers(self) -> range:
         return range(1, self.options.instances + 1)
 
     def _services_ready(self) -> bool:
-        names = (f"{service}-{n}" for service in SERVICES for n in self._instances())
-        return all(self._answer(name, "readyz") for name in names) and all(
-            self._is_active(service) for service in STANDBY_SERVICES if self._instances()
+        names = (f"{service}-{n}" for service in SERVICES for n in self._instance_numbers())
+        return all(self._read_health_page(name, "readyz") for name in names) and all(
+            self._is_active(service) for service in STANDBY_SERVICES if self._instance_numbers()
         )
 
     def _services_waited_for(self) -> list[str]:
-        names = [f"{service}-{n}" for service in SERVICES for n in self._instances()]
-        silent = [name for name in names if not self._answer(name, "readyz")]
+        names = [f"{service}-{n}" for service in SERVICES for n in self._instance_numbers()]
+        silent = [name for name in names if not self._read_health_page(name, "readyz")]
         return silent or [f"an active {service}" for service in STANDBY_SERVICES if not self._is_active(service)]
 
     def _is_active(self, service: str) -> bool:
         """Returns whether an instance of the service reports in its metrics that it has the turn."""
         line = f"spillway_{service}_active 1.0"
-        return any(line in self._answer(f"{service}-{number}", "metrics") for number in self._instances())
+        return any(
+            line in self._read_health_page(f"{service}-{number}", "metrics") for number in self._instance_numbers()
+        )
 
-    def _answer(self, name: str, page: str) -> str:
+    def _read_health_page(self, name: str, page: str) -> str:
         """Returns a page of a service's health server; empty if it does not answer with 200."""
         url = f"http://127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}/{page}"
         try:
@@ -394,7 +400,7 @@ class Stack:
         return self._port(f"{service}-{number}-rpc", RPC_PORT_BY_SERVICE[service] + self.options.rpc_offset)
 
     def _port(self, name: str, base: int) -> int:
-        return self._ports.port(name, base)
+        return self._ports.assign_port(name, base)
 
     def _write_addresses(self, addresses: Addresses) -> None:
         """Writes the addresses for the command, so that `spillway` in this folder finds the services by itself."""
@@ -407,7 +413,7 @@ class Stack:
             "redis": addresses.redis,
             "health": [
                 f"{name}=127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}"
-                for name in (f"{service}-{number}" for service in SERVICES for number in self._instances())
+                for name in (f"{service}-{number}" for service in SERVICES for number in self._instance_numbers())
             ],
             "members": addresses.members,
             "credentials": str(addresses.credentials),

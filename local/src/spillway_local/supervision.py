@@ -22,7 +22,7 @@ from supervisor.xmlrpc import SupervisorTransport
 
 from spillway_local.ports import LOOPBACK, PORTS_FILE
 from spillway_local.programs import ChildProcess, PortTaken, Program, Stage, listening_ports, log_tail, start_child
-from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, write_if_changed
+from spillway_local.tools import NotReady, exclusive_lock, run_tool, wait_until, write_if_changed
 
 START_RETRIES = 8
 """The most starts of a program that ends within its first second. Each pause is a second longer."""
@@ -101,38 +101,38 @@ class Supervision:
         """
         self._ensure_daemon()
         for place, stage in enumerate(stages):
-            self._apply([(program, _FIRST_PRIORITY + place) for program in stage.programs])
+            self._apply_programs([(program, _FIRST_PRIORITY + place) for program in stage.programs])
             self._wait_ready(stage)
             stage.after()
 
-    def add(self, programs: Iterable[Program]) -> None:
+    def add_programs(self, programs: Iterable[Program]) -> None:
         """Starts further programs, and replaces programs of the same name that have changed."""
         self._ensure_daemon()
         added = tuple(programs)
-        priority_by_name = {config["name"]: config["process_prio"] for config in self._call("getAllConfigInfo")}
-        self._apply([(program, priority_by_name.get(program.name, _LATE_PRIORITY)) for program in added])
+        priority_by_name = {config["name"]: config["process_prio"] for config in self._call_daemon("getAllConfigInfo")}
+        self._apply_programs([(program, priority_by_name.get(program.name, _LATE_PRIORITY)) for program in added])
         self._wait_ready(Stage("added programs", added))
 
-    def remove(self, name: str) -> None:
+    def remove_program(self, name: str) -> None:
         """Stops a program and forgets it. Its log remains."""
-        self._require(name)
+        self._require_known_program(name)
         for suffix in (".conf", ".sh", _IN_THE_WAY):
             self._program_file(name, suffix).unlink(missing_ok=True)
-        self._update()
+        self._reload_config()
 
-    def restart(self, name: str) -> None:
-        self._require(name)
+    def restart_program(self, name: str) -> None:
+        self._require_known_program(name)
         self._stop_programs([name])
-        self._call("startProcess", name)
+        self._call_daemon("startProcess", name)
 
     def stop_program(self, name: str) -> None:
         """Stops one program and keeps it known, so that `start_program` can start it again."""
-        self._require(name)
+        self._require_known_program(name)
         self._stop_programs([name])
 
     def start_program(self, name: str) -> None:
-        self._require(name)
-        self._call("startProcess", name)
+        self._require_known_program(name)
+        self._call_daemon("startProcess", name)
 
     def stop(self) -> None:
         """Stops every program, the latest stage first, then the daemon. A second call does nothing."""
@@ -140,42 +140,42 @@ class Supervision:
             self._end_orphans()
             return
         names_by_priority: dict[int, list[str]] = {}
-        for config in self._call("getAllConfigInfo"):
+        for config in self._call_daemon("getAllConfigInfo"):
             names_by_priority.setdefault(config["process_prio"], []).append(config["name"])
         for _, names in sorted(names_by_priority.items(), reverse=True):
             self._stop_programs(names)
-        pid = int(self._call("getPID"))
-        self._call("shutdown")
+        pid = int(self._call_daemon("getPID"))
+        self._call_daemon("shutdown")
         wait_until(lambda: not _is_alive(pid), _DAEMON_READY_SECONDS, "supervisord's end")
         for daemon in self._daemons:
             daemon.stop()
 
-    def stop_unwatched(self) -> None:
+    def stop_without_waiting(self) -> None:
         """Makes the daemon stop every program and end, without waiting for that."""
         if self.is_running():
-            self._call("shutdown")
+            self._call_daemon("shutdown")
 
     def status(self) -> list[ProgramStatus]:
         """Returns the status of every known program; empty if no daemon runs."""
         if not self.is_running():
             return []
-        return [self._status_of(info) for info in self._call("getAllProcessInfo")]
+        return [self._status_of(info) for info in self._call_daemon("getAllProcessInfo")]
 
     def is_running(self) -> bool:
         try:
-            return bool(self._call("getState")["statename"] == _RUNNING)
+            return bool(self._call_daemon("getState")["statename"] == _RUNNING)
         except (OSError, xmlrpc.client.ProtocolError, NotSupervised):
             return False
 
-    def ports(self) -> set[int]:
+    def occupied_ports(self) -> set[int]:
         """Returns the ports at which programs of this folder listen, also programs that a killed daemon left behind."""
-        return {port for process in self._processes() for port in listening_ports(process.pid)}
+        return {port for process in self._started_processes() for port in listening_ports(process.pid)}
 
-    def log(self, name: str) -> Path:
+    def log_file_of(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
     @property
-    def socket(self) -> Path:
+    def socket_path(self) -> Path:
         """Returns the daemon's socket. Its path must be short, so a deep run folder has it in the temporary folder."""
         near = self.folder / "supervisord.sock"
         if len(str(near)) <= _UNIX_SOCKET_PATH_LIMIT:
@@ -184,7 +184,7 @@ class Supervision:
         return Path(tempfile.gettempdir()) / f"spillway-{os.getuid()}-{digest}.sock"
 
     def _ensure_daemon(self) -> None:
-        with exclusive(self.folder / "start.lock"):
+        with exclusive_lock(self.folder / "start.lock"):
             if not self.is_running():
                 self._start_daemon()
 
@@ -196,7 +196,7 @@ class Supervision:
         for old in self.folder.glob("programs/*"):
             old.unlink()
         config = self.folder / "supervisord.conf"
-        config.write_text(daemon_config(self.folder, self.socket))
+        config.write_text(daemon_config(self.folder, self.socket_path))
         command = (sys.executable, "-m", "supervisor.supervisord", "-c", str(config))
         if self.outlives:
             run_tool(command, self.folder)
@@ -209,7 +209,7 @@ class Supervision:
     def _end_orphans(self) -> None:
         """Ends the programs that a killed daemon left behind, because they hold its ports."""
         kin = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-        orphans = [process for process in self._processes() if process.pid not in kin]
+        orphans = [process for process in self._started_processes() if process.pid not in kin]
         for orphan in orphans:
             with suppress(psutil.NoSuchProcess):
                 orphan.terminate()
@@ -218,33 +218,33 @@ class Supervision:
             with suppress(psutil.NoSuchProcess):
                 orphan.kill()
 
-    def _processes(self) -> list[psutil.Process]:
+    def _started_processes(self) -> list[psutil.Process]:
         """Returns the processes that a daemon of this folder has started; their environment has its address."""
-        mine = f"unix://{self.socket}"
+        mine = f"unix://{self.socket_path}"
         return [one for one in psutil.process_iter() if _environment(one).get("SUPERVISOR_SERVER_URL") == mine]
 
-    def _apply(self, wanted: Sequence[tuple[Program, int]]) -> None:
+    def _apply_programs(self, wanted: Sequence[tuple[Program, int]]) -> None:
         for program, priority in wanted:
             program.folder.mkdir(parents=True, exist_ok=True)
             script = self._program_file(program.name, ".sh")
             text = program_script(program, self.folder)
             write_if_changed(script, text, mode=0o700)
-            config = program_config(program.name, script, text, self.log(program.name), priority)
+            config = program_config(program.name, script, text, self.log_file_of(program.name), priority)
             write_if_changed(self._program_file(program.name, ".conf"), config)
-        self._update()
+        self._reload_config()
         states = {status.name: status.state for status in self.status()}
         for program, _ in wanted:
             if states[program.name] in _ENDED_STATES:
-                self._call("startProcess", program.name, False)
+                self._call_daemon("startProcess", program.name, False)
 
-    def _update(self) -> None:
+    def _reload_config(self) -> None:
         """Does the same as `supervisorctl update`: only groups with a changed configuration are touched."""
-        ((added, changed, removed),) = self._call("reloadConfig")
+        ((added, changed, removed),) = self._call_daemon("reloadConfig")
         self._stop_programs([*changed, *removed])
         for name in (*changed, *removed):
-            self._call("removeProcessGroup", name)
+            self._call_daemon("removeProcessGroup", name)
         for name in (*added, *changed):
-            self._call("addProcessGroup", name)
+            self._call_daemon("addProcessGroup", name)
 
     def _stop_programs(self, names: Sequence[str]) -> None:
         """Stops programs: all get the signal first, then it waits. A program that is just restarting gets it again."""
@@ -255,7 +255,7 @@ class Supervision:
             for name in running:
                 if states[name] != "STOPPING":
                     with suppress(NotSupervised):
-                        self._call("stopProcess", name, False)
+                        self._call_daemon("stopProcess", name, False)
             return not running
 
         wait_until(all_ended, STOP_WAIT_SECONDS + 5.0, f"the end of {', '.join(names)}")
@@ -272,7 +272,7 @@ class Supervision:
             ended = [one for one in states if one.state in _ENDED or len(pids_by_name[one.name]) > 1]
             is_ready = all(status.state == _RUNNING for status in states) and stage.is_ready()
             for status in states if is_ready else ended:
-                self._give_way(program_by_name[status.name], status)
+                self._stop_if_port_taken(program_by_name[status.name], status)
             for status in states:
                 if status.state == _GIVEN_UP:
                     raise ProgramFailed(f"{status.name}: {status.problem}\n{log_tail(status.log)}")
@@ -288,19 +288,19 @@ class Supervision:
                 self.say(f"{stage.name}: not ready after {told - began:.0f} s; waiting for {waited}")
             time.sleep(_POLL_SECONDS)
 
-    def _give_way(self, program: Program, status: ProgramStatus) -> None:
+    def _stop_if_port_taken(self, program: Program, status: ProgramStatus) -> None:
         """Stops a program and raises PortTaken if another one listens at its port; otherwise does nothing."""
         if port := program.taken_port(status.pid):
             self._stop_programs([program.name])
             raise PortTaken(program.name, port, status.log)
 
-    def _require(self, name: str) -> None:
+    def _require_known_program(self, name: str) -> None:
         if name not in {status.name for status in self.status()}:
             raise NotSupervised(f"{name} is not among the programs of {self.folder}")
 
     def _status_of(self, info: dict[str, Any]) -> ProgramStatus:
         state, problem = info["statename"], info["spawnerr"]
-        if in_the_way := self._in_the_way(info["name"]):
+        if in_the_way := self._read_port_problem(info["name"]):
             if state == "EXITED" and info["exitstatus"] == _TAKEN_CODE:
                 state, problem = _GIVEN_UP, in_the_way
             elif state in ("STARTING", _RUNNING):
@@ -311,11 +311,11 @@ class Supervision:
             state=state,
             pid=info["pid"] or None,
             uptime_seconds=float(info["now"] - info["start"]) if is_up else 0.0,
-            log=self.log(info["name"]),
+            log=self.log_file_of(info["name"]),
             problem=problem,
         )
 
-    def _in_the_way(self, name: str) -> str:
+    def _read_port_problem(self, name: str) -> str:
         with suppress(FileNotFoundError):
             return self._program_file(name, _IN_THE_WAY).read_text().strip()
         return ""
@@ -323,8 +323,8 @@ class Supervision:
     def _program_file(self, name: str, suffix: str) -> Path:
         return self.folder / "programs" / f"{name}{suffix}"
 
-    def _call(self, method: str, *arguments: object) -> Any:
-        transport = SupervisorTransport(serverurl=f"unix://{self.socket}")
+    def _call_daemon(self, method: str, *arguments: object) -> Any:
+        transport = SupervisorTransport(serverurl=f"unix://{self.socket_path}")
         try:
             # The address is not used: the transport speaks through the socket.
             server = xmlrpc.client.ServerProxy("http://localhost/RPC2", transport=cast("Any", transport))

@@ -30,7 +30,7 @@ class NotReady(RuntimeError):
     """A part did not become ready in time."""
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     print(f"spillway-local: {message}", file=sys.stderr, flush=True)
 
 
@@ -50,14 +50,14 @@ def files_digest(files: Iterable[Path]) -> str:
 
 
 @contextmanager
-def exclusive(lock_file: Path) -> Iterator[None]:
+def exclusive_lock(lock_file: Path) -> Iterator[None]:
     """Holds the lock file. A second process waits here until the first is done."""
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     with lock_file.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another process holds {lock_file}; waiting for it")
+            print_message(f"another process holds {lock_file}; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -66,7 +66,7 @@ def built_once(program: Path, build: Callable[[Path], None]) -> Path:
     """Returns the program, and builds it first if needed. Of several processes one builds and the others wait."""
     if program.is_file():
         return program
-    with exclusive(program.with_suffix(".lock")):
+    with exclusive_lock(program.with_suffix(".lock")):
         if not program.is_file():
             build(program)
     return program
@@ -90,7 +90,9 @@ def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str
                 output, _ = process.communicate(timeout=PROGRESS_EVERY_SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                say(f"{_shown(arguments)}: still running after {time.monotonic() - started:.0f} s")
+                print_message(
+                    f"{_shortened_command(arguments)}: still running after {time.monotonic() - started:.0f} s"
+                )
             except BaseException:
                 process.terminate()
                 raise
@@ -100,7 +102,7 @@ def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str
     return output
 
 
-def _shown(arguments: list[str]) -> str:
+def _shortened_command(arguments: list[str]) -> str:
     """Returns the first words of a command, without a leading `nice -n N`."""
     rest = arguments[3:] if arguments[:2] == ["nice", "-n"] else arguments
     return " ".join((Path(rest[0]).name, *rest[1:_COMMAND_WORDS_SHOWN]))
@@ -137,7 +139,7 @@ def write_if_changed(file: Path, content: str, mode: int = 0o644) -> None:
 
 
 def _install_debian_packages(program: str, packages: tuple[str, ...]) -> None:
-    say(f"{program} is missing; installing {' '.join(packages)} with apt-get")
+    print_message(f"{program} is missing; installing {' '.join(packages)} with apt-get")
     # RUNLEVEL=1 keeps the packages from starting services of their own.
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     install = ("apt-get", "install", "-y", "-q", "--no-install-recommends", *packages)
@@ -150,4 +152,4 @@ def _install_debian_packages(program: str, packages: tuple[str, ...]) -> None:
             run_tool(install, Path("/"), quiet)
     except ToolFailed as failure:
         raise MissingTool(f"{program} is missing and could not be installed: {failure}") from failure
-    say(f"installed {' '.join(packages)} in {time.monotonic() - started:.0f} s")
+    print_message(f"installed {' '.join(packages)} in {time.monotonic() - started:.0f} s")

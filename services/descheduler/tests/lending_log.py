@@ -110,18 +110,18 @@ def known(rows: Iterable[NodeRow], *events: Event, rules: LendingRules | None = 
     state = DeschedulerState(rules or LendingRules())
     there = list(rows)
     for cluster in (OWN, POOL):
-        state.apply(joined(cluster))
-    state.apply(reported(), columns=columns_of(there))
+        state.apply_event(joined(cluster))
+    state.apply_event(reported(), columns=columns_of(there))
     for row in there:
         if row.state != NODE_OWNED:
-            state.apply(loan(row.name))
+            state.apply_event(loan(row.name))
     for event in events:
-        state.apply(event)
+        state.apply_event(event)
     return state
 
 
 def now_holds(state: DeschedulerState, sequence: int, *rows: NodeRow) -> None:
-    state.apply(reported(sequence=sequence), columns=columns_of(rows))
+    state.apply_event(reported(sequence=sequence), columns=columns_of(rows))
 
 
 class Generations:
@@ -138,7 +138,7 @@ class Generations:
 def take_steps(state: DeschedulerState, generations: Generations, now_ms: int) -> list[recalling.Written]:
     """Decides what is due of the clusters that changed, and applies it step by step. Returns the events."""
     taken: list[recalling.Written] = []
-    for _, events in recalling.steps(state, generations, now_ms):
+    for _, events in recalling.decide_dirty_clusters(state, generations, now_ms):
         recalling.apply_events(state, events)
         taken.extend(events)
     return taken

@@ -51,7 +51,14 @@ def applied(decide: Callable[..., tuple[Sequence[Any], Any]]) -> Callable[..., t
 
 
 declare, withdraw, pause, resume, ask_back = map(
-    applied, (declaring.declare, declaring.withdraw, declaring.pause, declaring.resume, asked_back.ask_back)
+    applied,
+    (
+        declaring.declare_lending,
+        declaring.withdraw_lending,
+        declaring.pause_lending,
+        declaring.resume_lending,
+        asked_back.recall_named_nodes,
+    ),
 )
 
 
@@ -242,7 +249,7 @@ def test_nodes_go_back_by_name_or_all_and_again_changes_nothing() -> None:
 
 def test_a_recall_for_a_need_becomes_one_by_name_that_no_freeze_holds() -> None:
     state = known([lent("n1")], waits("g", 1, shape()))
-    state.review()
+    state.mark_all_dirty()
     take_steps(state, Generations(8), NOW_MS)
     events, reply = ask_back(state, lending.RecallRequest(OWN, ("n1",)), asked())
     assert (len(events), reply.nodes[0].cause) == (1, "Asked")
@@ -253,7 +260,7 @@ def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
     with pytest.raises(RequestError, match="nodes: cluster own-1 has not lent n2"):
         ask_back(state, lending.RecallRequest(OWN, ("n1", "n2")), asked())
     events, reply = ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())
-    assert (events, reply.changed, list(state.standing())) == ((), 1, [])
+    assert (events, reply.changed, list(state.open_recalls())) == ((), 1, [])
 
 
 def test_a_cluster_that_is_not_known_is_named_with_those_that_are() -> None:
@@ -278,7 +285,7 @@ def test_a_cluster_that_is_not_known_is_named_with_those_that_are() -> None:
 def test_of_a_cluster_that_has_left_what_it_lends_still_can_be_asked_back() -> None:
     state = known([lent("n1")])
     for cluster in (OWN, POOL):
-        state.apply(ClusterLeft(cluster))
+        state.apply_event(ClusterLeft(cluster))
     assert ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())[1].changed == 1
     assert len(asked_back.list_lent(state, lending.ListLentRequest(OWN, POOL)).nodes) == 1
 
@@ -318,10 +325,10 @@ def used(
 def test_idle_nodes_are_told_apart_most_idle_cores_first() -> None:
     state = known([])
     for hour in range(10, 70):
-        state.apply(used("forgotten", hour, idle=60, cores=8, use=10))
-        state.apply(used("left", hour, idle=60 if hour > 30 else 0, pods=0 if hour > 30 else 3, last_pod=40))
-        state.apply(used("buffer", hour, idle=40, pods=2, last_pod=1))
-        state.apply(used("busy", hour, idle=0, pods=9))
+        state.apply_event(used("forgotten", hour, idle=60, cores=8, use=10))
+        state.apply_event(used("left", hour, idle=60 if hour > 30 else 0, pods=0 if hour > 30 else 3, last_pod=40))
+        state.apply_event(used("buffer", hour, idle=40, pods=2, last_pod=1))
+        state.apply_event(used("busy", hour, idle=0, pods=9))
     report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
     assert [(node.node, node.kind) for node in report.nodes] == [
         ("forgotten", "Forgotten"),
@@ -337,7 +344,7 @@ def test_an_idle_report_can_be_answered_whatever_members_told() -> None:
     """An answer that 64 bits do not hold is none, for anybody who asks about any cluster."""
     state = known([])
     for node in ("n1", "n2"):
-        state.apply(replace(used(node, 10, idle=60), allocatable=(("cpu", INT64_MAX),), lent_ms=HOUR_MS))
+        state.apply_event(replace(used(node, 10, idle=60), allocatable=(("cpu", INT64_MAX),), lent_ms=HOUR_MS))
     report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
     assert (report.cores_milli, report.cores_idle_milli) == (INT64_MAX, INT64_MAX)
     fill_message(report, lending_pb2.IdleReportReply())
@@ -353,9 +360,9 @@ def test_cores_lent_can_be_answered_whatever_members_told() -> None:
 def test_what_is_not_known_for_a_day_is_not_given_up() -> None:
     """One that is new; and one whose pods left an hour ago, while no bridge was there to see when."""
     state = known([])
-    state.apply(used("new", 69, idle=60))
+    state.apply_event(used("new", 69, idle=60))
     for hour in range(10, 70):
-        state.apply(used("unseen", hour, idle=60 if hour == 69 else 40, pods=0 if hour == 69 else 3))
+        state.apply_event(used("unseen", hour, idle=60 if hour == 69 else 40, pods=0 if hour == 69 else 3))
     new, unseen = (
         next(
             node for node in idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS).nodes if node.node == n
@@ -370,9 +377,9 @@ def test_what_was_lent_is_summed_over_nodes_and_time() -> None:
     """8 cores for 10 h half of the time, 4 cores for 2 h."""
     state = known([])
     for hour in range(10):
-        state.apply(replace(used("big", 60 + hour, idle=0, cores=8), lent_ms=HOUR_MS // 2))
+        state.apply_event(replace(used("big", 60 + hour, idle=0, cores=8), lent_ms=HOUR_MS // 2))
     for hour in range(2):
-        state.apply(replace(used("small", 60 + hour, idle=0, cores=4), lent_ms=HOUR_MS))
+        state.apply_event(replace(used("small", 60 + hour, idle=0, cores=4), lent_ms=HOUR_MS))
     report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
     assert report.core_seconds_lent == (8 * 5 + 4 * 2) * 3600
     assert report.until_ms - report.from_ms == 10 * HOUR_MS, "of three days that were asked for nothing else is known"
@@ -383,7 +390,7 @@ def test_what_nobody_saw_is_no_time_without_pods() -> None:
     """Busy on the first day; the bridge was away then, and has looked for an hour since."""
     state = known([])
     for hour in (*range(1, 20), 71):
-        state.apply(used("n1", hour, idle=60 if hour != 1 else 0, pods=2 if hour == 1 else 0))
+        state.apply_event(used("n1", hour, idle=60 if hour != 1 else 0, pods=2 if hour == 1 else 0))
     (node,) = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS).nodes
     assert (node.kind, node.observed_ms) == ("Buffer", 20 * HOUR_MS)
 
@@ -393,7 +400,7 @@ def test_of_two_bridges_that_looked_at_the_same_time_one_counts() -> None:
     whole = replace(used("n1", 50, idle=60), lent_ms=HOUR_MS)
     later = replace(whole, epoch=9, from_ms=whole.from_ms + 60_000, lent_ms=HOUR_MS - 60_000)
     for hour in (later, whole, replace(whole, from_ms=whole.from_ms + 120_000)):
-        state.apply(hour)
+        state.apply_event(hour)
     report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
     assert [node.observed_ms for node in report.nodes] == [HOUR_MS - 60_000]
     assert report.core_seconds_lent == 4 * 59 * 60
@@ -403,15 +410,15 @@ def test_a_node_is_not_idle_twice_while_it_is_lent() -> None:
     """Idle three tenths of the time, and lent just then: that is less than half of it."""
     state = known([])
     for hour in range(60, 70):
-        state.apply(replace(used("busy", hour, idle=18, pods=2), lent_ms=18 * 60_000))
-        state.apply(replace(used("lent", hour, idle=60), lent_ms=HOUR_MS))
+        state.apply_event(replace(used("busy", hour, idle=18, pods=2), lent_ms=18 * 60_000))
+        state.apply_event(replace(used("lent", hour, idle=60), lent_ms=HOUR_MS))
     report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
     assert [node.node for node in report.nodes] == ["lent"]
 
 
 def test_only_hours_within_the_time_count() -> None:
     state = known([])
-    state.apply(used("n1", 10, idle=60))
+    state.apply_event(used("n1", 10, idle=60))
     assert idle_report.idle_report(state, lending.IdleReportRequest(hours=24), NOW_MS).nodes_observed == 0
     with pytest.raises(RequestError, match="hours: 169"):
         idle_report.idle_report(state, lending.IdleReportRequest(hours=169), NOW_MS)

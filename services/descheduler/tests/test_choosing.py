@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from descheduler.core.choosing import LentNodes, choose
+from descheduler.core.choosing import LentNodes, choose_nodes
 from descheduler.core.losses import BudgetedPods, ReturnLoss
 from descheduler.core.needs import PendingNeed
 from spillway.columns import columns_of
@@ -30,7 +30,7 @@ def nodes_of(*rows: NodeRow) -> ClusterNodes:
 def chosen(needs: list[PendingNeed], rows: list[NodeRow], losses: dict[str, ReturnLoss] | None = None) -> list[str]:
     """Of nodes whose name begins with l, all that are lent."""
     found = losses or {row.name: NOTHING for row in rows if row.name.startswith("l")}
-    return sorted(choose(needs, nodes_of(*rows), LentNodes(found, 100, LIMIT)).nodes)
+    return sorted(choose_nodes(needs, nodes_of(*rows), LentNodes(found, 100, LIMIT)).nodes)
 
 
 def test_what_fits_free_nodes_needs_no_recall() -> None:
@@ -92,7 +92,9 @@ def test_what_a_budget_allows_is_spent_once_over_all_nodes() -> None:
 
 def test_each_need_takes_its_share_of_one_node() -> None:
     needs = [PendingNeed("a", shape(1000), 2), PendingNeed("b", shape(2000), 1)]
-    choice = choose(needs, nodes_of(owned("l1"), owned("l2")), LentNodes({"l1": NOTHING, "l2": NOTHING}, 100, LIMIT))
+    choice = choose_nodes(
+        needs, nodes_of(owned("l1"), owned("l2")), LentNodes({"l1": NOTHING, "l2": NOTHING}, 100, LIMIT)
+    )
     assert list(choice.nodes.values()) == [{"a": 2, "b": 1}]
     assert choice.unmet == 0
 
@@ -115,7 +117,7 @@ def test_no_more_go_back_to_a_zone_than_may_be_there() -> None:
 def test_at_most_so_many_as_the_step_may() -> None:
     losses = {f"l{n}": NOTHING for n in range(4)}
     nodes = nodes_of(*(owned(name) for name in losses))
-    assert len(choose([PendingNeed("a", shape(4000), 4)], nodes, LentNodes(losses, 100, 3)).nodes) == 3
+    assert len(choose_nodes([PendingNeed("a", shape(4000), 4)], nodes, LentNodes(losses, 100, 3)).nodes) == 3
 
 
 # ── Against an exact solver ─────────────────────────────────────────────────────────────────────────────────────────
@@ -156,10 +158,10 @@ def beyond_the_fewest(groups: Groups, lent: list[int], free: list[int]) -> int |
     rows += [owned(f"free{index}", cpu) for index, cpu in enumerate(free)]
     losses = {f"l{index}": NOTHING for index in range(len(lent))}
     nodes = nodes_of(*rows)
-    choice = choose(needs, nodes, LentNodes(losses, 100, LIMIT))
+    choice = choose_nodes(needs, nodes, LentNodes(losses, 100, LIMIT))
     assert all(sum(taken.values()) > 0 for taken in choice.nodes.values())
     rest = {name: loss for name, loss in losses.items() if name not in choice.nodes}
-    again = choose(needs, nodes, LentNodes(rest, 100, LIMIT, promised=choice.nodes))
+    again = choose_nodes(needs, nodes, LentNodes(rest, 100, LIMIT, promised=choice.nodes))
     assert again.nodes == {}, "looking again finds the same"
     if choice.unmet:
         return None

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from descheduler.core import recalling
-from descheduler.core.asked_back import ask_back
+from descheduler.core.asked_back import recall_named_nodes
 from descheduler.core.choosing import TRIED_NODES_MAX
 from descheduler.core.declaring import LendingRequest
-from descheduler.core.losses import loss_of, lost_lately
-from descheduler.core.needs import needs_of, unknown_of
+from descheduler.core.losses import loss_of, recent_loss_by_controller
+from descheduler.core.needs import needs_of, pods_with_unknown_shape
 from descheduler.core.rules import LendingRules
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
 from spillway.amounts import INT64_MAX, INT64_MIN
 from spillway.api_lending import RecallRequest
 from spillway.columns import columns_of
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PodsScheduled, WorkloadDeclared
 from spillway.events_lending import LOAN_RECALLED, LentPod, NodeLent, NodeRecalled, NodeReturned, RecallSettled
 from spillway.kubernetes.term_bounds import TERMS_MAX
@@ -53,7 +53,7 @@ MANIFEST = (
 
 
 def follow_up(state: DeschedulerState, generations: Generations, now_ms: int = NOW_MS) -> list[recalling.Written]:
-    state.review()
+    state.mark_all_dirty()
     return take_steps(state, generations, now_ms)
 
 
@@ -89,7 +89,7 @@ def test_what_is_on_its_way_back_is_not_asked_for_again() -> None:
     assert follow_up(state, generations) == []
     recalled_row = replace(lent("n1"), state=NODE_RECALLED)
     now_holds(state, 1, recalled_row, lent("n2"))
-    state.apply(loan("n1", state=LOAN_RECALLED, sequence=2))
+    state.apply_event(loan("n1", state=LOAN_RECALLED, sequence=2))
     assert follow_up(state, generations) == []
 
 
@@ -99,7 +99,7 @@ def test_whom_a_node_came_back_for_may_run_there_before_the_log_says_so() -> Non
     assert recalled(follow_up(state, generations)) == ["n1"]
     now_holds(state, 1, owned("n1", used=4000), lent("n2"))
     assert follow_up(state, generations) == []
-    state.apply(returned("n1"))
+    state.apply_event(returned("n1"))
     (settled,) = follow_up(state, generations)
     assert isinstance(settled, RecallSettled)
     assert follow_up(state, generations, NOW_MS + BOUND_MS - 1) == []
@@ -109,9 +109,9 @@ def test_whom_a_node_came_back_for_may_run_there_before_the_log_says_so() -> Non
 
 def test_who_froze_while_collecting_makes_no_node_go_back_for_pods_that_run_since() -> None:
     state = known([lent("n1")], waits("g", 1, shape()), PodsScheduled(OWN, "g", 9, 1))
-    state.apply(waits("g", 1, shape(), sequence=2))
+    state.apply_event(waits("g", 1, shape(), sequence=2))
     assert follow_up(state, Generations()) == []
-    state.apply(replace(waits("g", 1, shape(), sequence=2), epoch=9))
+    state.apply_event(replace(waits("g", 1, shape(), sequence=2), epoch=9))
     assert recalled(follow_up(state, Generations())) == ["n1"]
 
 
@@ -119,7 +119,7 @@ def test_a_node_that_came_back_with_less_room_does_not_keep_its_promise_for_more
     state, generations = known([lent("n1"), lent("n2")], waits("ReplicaSet/default/a", 2, shape(4000))), Generations()
     assert recalled(follow_up(state, generations)) == ["n1", "n2"]
     now_holds(state, 1, lent("n1", 2000), lent("n2"), lent("n3"))
-    state.apply(loan("n3"))
+    state.apply_event(loan("n3"))
     assert recalled(follow_up(state, generations)) == ["n3"], "it is still lent, so no pod of its owner took the room"
 
 
@@ -164,7 +164,7 @@ def test_asked_for_by_name_a_node_goes_back_for_the_same_ones_still() -> None:
     (first,) = follow_up(state, Generations())
     assert isinstance(first, NodeRecalled)
     request = RecallRequest(OWN, ("n1",))
-    ((event,), _) = ask_back(state, request, LendingRequest("me", Generation(9, 9), NOW_MS))
+    ((event,), _) = recall_named_nodes(state, request, LendingRequest("me", Generation(9, 9), NOW_MS))
     assert isinstance(event, NodeRecalled)
     assert (event.cause, event.wanted_by, event.wanted_replicas) == ("Asked", first.wanted_by, first.wanted_replicas)
 
@@ -179,10 +179,10 @@ def test_pool_pods_of_a_lent_node_take_no_room_from_whom_it_goes_back_to() -> No
 
 def test_the_need_of_a_workload_is_the_larger_never_the_sum() -> None:
     state = known([lent("n1")], web(), waits("default/web", 3, shape(), workload="default/web"))
-    state.apply(CapacityNeeded("default", "web", OWN, Generation(4, 1), replicas_lent=5, replicas_new=0))
+    state.apply_event(CapacityNeeded("default", "web", OWN, Generation(4, 1), replicas_lent=5, replicas_new=0))
     (need,) = needs_of(state, OWN)
     assert need.replicas == 5
-    state.apply(CapacityNeeded("default", "web", OWN, Generation(4, 2), replicas_lent=2, replicas_new=0))
+    state.apply_event(CapacityNeeded("default", "web", OWN, Generation(4, 2), replicas_lent=2, replicas_new=0))
     (need,) = needs_of(state, OWN)
     assert need.replicas == 3
 
@@ -190,7 +190,7 @@ def test_the_need_of_a_workload_is_the_larger_never_the_sum() -> None:
 def test_a_promise_alone_is_a_need_as_the_template_says_it() -> None:
     """Before the first of its pods waits."""
     state = known([lent("n1")], web())
-    state.apply(CapacityNeeded("default", "web", OWN, Generation(4, 1), replicas_lent=2, replicas_new=0))
+    state.apply_event(CapacityNeeded("default", "web", OWN, Generation(4, 1), replicas_lent=2, replicas_new=0))
     (event,) = follow_up(state, Generations())
     assert isinstance(event, NodeRecalled)
     assert event.wanted_by == ("own-1/default/web",)
@@ -199,7 +199,7 @@ def test_a_promise_alone_is_a_need_as_the_template_says_it() -> None:
 def test_pods_of_which_nobody_knows_what_they_ask_for_take_no_node_back() -> None:
     state = known([lent("n1")], waits("g", 2, None))
     assert follow_up(state, Generations()) == []
-    assert unknown_of(state, OWN) == 2
+    assert pods_with_unknown_shape(state, OWN) == 2
 
 
 def test_who_is_scheduled_needs_nothing() -> None:
@@ -212,7 +212,7 @@ def test_a_freeze_holds_recalls_for_needs_until_it_is_off(scope: str) -> None:
     state = known([lent("n1")], waits("g", 2, shape()), BrakeSet(scope, "why", "me", 1))
     generations = Generations()
     assert follow_up(state, generations) == []
-    state.apply(BrakeReleased(scope, "me", 2))
+    state.apply_event(BrakeReleased(scope, "me", 2))
     assert recalled(follow_up(state, generations)) == ["n1"]
 
 
@@ -257,8 +257,8 @@ def test_a_loan_that_is_over_settles_its_recall_and_another_loan_of_the_node_doe
         state = known([lent("n1")], waits("g", 1, shape()))
         generations = Generations()
         follow_up(state, generations)
-        state.apply(PodsScheduled(OWN, "g", 7, 2))
-        state.apply(over)
+        state.apply_event(PodsScheduled(OWN, "g", 7, 2))
+        state.apply_event(over)
         (event,) = follow_up(state, generations)
         assert event == RecallSettled(OWN, "n1", Generation(9, 2), Generation(5, 1), NOW_MS)
 
@@ -267,16 +267,16 @@ def test_a_node_is_not_recalled_for_needs_again_and_again() -> None:
     state = known([lent("n1")], waits("g", 1, shape()))
     generations = Generations()
     follow_up(state, generations)
-    state.apply(returned("n1"))
+    state.apply_event(returned("n1"))
     follow_up(state, generations)
-    state.apply(loan("n1", loan=Generation(5, 9), sequence=9))
+    state.apply_event(loan("n1", loan=Generation(5, 9), sequence=9))
     assert follow_up(state, generations, NOW_MS + 599_000) == []
     assert recalled(follow_up(state, generations, NOW_MS + 601_000)) == ["n1"]
 
 
 def test_settled_recalls_leave_the_log() -> None:
     state = known([owned("n1")], returned("n1"))
-    state.apply(RecallSettled(OWN, "n1", Generation(3, 1), Generation(5, 1), NOW_MS))
+    state.apply_event(RecallSettled(OWN, "n1", Generation(3, 1), Generation(5, 1), NOW_MS))
     assert follow_up(state, Generations(), NOW_MS + 3_600_000) == []
     (event,) = follow_up(state, Generations(), NOW_MS + 3_601_000)
     assert isinstance(event, Tombstone)
@@ -292,13 +292,13 @@ def test_who_was_evicted_is_not_the_cheapest_to_evict_again() -> None:
     """first loses 20 minutes on n1, and begins anew on n3; other, which runs for 25 by then, is the cheaper one."""
     rows = [lent("n1"), lent("n2"), lent("n3")]
     state = known(rows, loan("n1", runs("first", 20), sequence=2), loan("n2", runs("other", 21), sequence=2))
-    state.apply(loan("n3", pod(priority=9), sequence=2))
-    state.apply(waits("g", 1, shape(4000)))
+    state.apply_event(loan("n3", pod(priority=9), sequence=2))
+    state.apply_event(waits("g", 1, shape(4000)))
     generations, later = Generations(), NOW_MS + 4 * MINUTE_MS
     (event,) = follow_up(state, generations)
     assert isinstance(event, NodeRecalled)
     assert (event.node, event.lost_by_group) == ("n1", (("Job/batch/first", 20 * 60 + 600),))
-    state.apply(returned("n1"))
+    state.apply_event(returned("n1"))
     (settled,) = follow_up(state, generations)
     assert isinstance(settled, RecallSettled)
     assert settled.lost_by_group == event.lost_by_group
@@ -355,22 +355,22 @@ def test_a_budget_that_somebody_else_has_spent_is_not_spent_again(others: list[N
 
 def test_two_owners_whose_pods_wait_at_once_do_not_both_spend_a_budget() -> None:
     state = known([lent("n1"), lent("n3")], under_budget("n1", "a"), long_run("n3"), waits("g", 1, shape(4000)))
-    state.apply(joined(OTHER))
-    state.apply(reported(OTHER), columns=columns_of([lent("n1"), lent("n3")]))
+    state.apply_event(joined(OTHER))
+    state.apply_event(reported(OTHER), columns=columns_of([lent("n1"), lent("n3")]))
     for event in (under_budget("n1", "b"), long_run("n3"), waits("g", 1, shape(4000))):
-        state.apply(replace(event, cluster=OTHER))
+        state.apply_event(replace(event, cluster=OTHER))
     found = [(one.cluster, one.node) for one in follow_up(state, Generations()) if isinstance(one, NodeRecalled)]
     assert found == [(OWN, "n1"), (OTHER, "n3")]
 
 
 def test_what_a_controller_lost_is_shared_among_its_pods_and_forgotten_after_a_while() -> None:
     state = known([lent("n1"), lent("n2")], returned("n3"))
-    state.apply(RecallSettled(OWN, "n3", Generation(3, 1), Generation(5, 1), NOW_MS, (("Job/batch/a", 9000),)))
-    state.apply(loan("n1", runs("a", 1), runs("a", 1), sequence=2))
-    lately = lost_lately(state, NOW_MS)
+    state.apply_event(RecallSettled(OWN, "n3", Generation(3, 1), Generation(5, 1), NOW_MS, (("Job/batch/a", 9000),)))
+    state.apply_event(loan("n1", runs("a", 1), runs("a", 1), sequence=2))
+    lately = recent_loss_by_controller(state, NOW_MS)
     assert lately == {("pool", "Job/batch/a"): 4500}
-    assert loss_of(state.lent(OWN)["n1"], NOW_MS, lately, {}).core_seconds == 2 * (60 + 4500)
-    assert lost_lately(state, NOW_MS + 60 * MINUTE_MS) == {}
+    assert loss_of(state.open_loans_by_node(OWN)["n1"], NOW_MS, lately, {}).core_seconds == 2 * (60 + 4500)
+    assert recent_loss_by_controller(state, NOW_MS + 60 * MINUTE_MS) == {}
 
 
 def test_withdrawn_lending_recalls_all_whatever_is_frozen_then_nothing_is_declared() -> None:
@@ -380,7 +380,7 @@ def test_withdrawn_lending_recalls_all_whatever_is_frozen_then_nothing_is_declar
     assert recalled(events) == ["n1", "n2"]
     assert {event.cause for event in events if isinstance(event, NodeRecalled)} == {"Asked"}
     for node in ("n1", "n2"):
-        state.apply(returned(node))
+        state.apply_event(returned(node))
     now_holds(state, 1, owned("n1"), owned("n2"))
     *_, last = follow_up(state, generations)
     assert isinstance(last, Tombstone)
@@ -407,10 +407,10 @@ def test_what_is_declared_stays_for_a_moment_since_a_node_may_be_marked_just_the
 
 def test_what_is_old_changes_nothing() -> None:
     state = known([lent("n1")], loan("n1", pod(), sequence=7), loan("n1", sequence=6))
-    assert len(state.lent(OWN)["n1"].pods) == 1
-    state.apply(joined(OWN))
-    state.forget("spillway.lending.v1", f"{OWN}/n1")
-    assert state.lent(OWN) == {}
+    assert len(state.open_loans_by_node(OWN)["n1"].pods) == 1
+    state.apply_event(joined(OWN))
+    state.apply_tombstone("spillway.lending.v1", f"{OWN}/n1")
+    assert state.open_loans_by_node(OWN) == {}
 
 
 def test_a_shape_is_what_the_cluster_binds_its_volume_to() -> None:
@@ -426,10 +426,10 @@ def test_no_node_goes_back_for_a_shape_of_more_terms_than_are_compared_in_a_mome
     term = PodTerm(PodSelector((Requirement("app", "In", ("db",)),)))
     most, beyond = shape(apart=(term,) * TERMS_MAX), shape(apart=(term,) * (TERMS_MAX + 1))
     state = known([lent("n1"), lent("n2")], waits("g", 3, beyond))
-    assert (needs_of(state, OWN), unknown_of(state, OWN)) == ([], 3)
+    assert (needs_of(state, OWN), pods_with_unknown_shape(state, OWN)) == ([], 3)
     assert follow_up(state, Generations()) == []
-    state.apply(waits("g", 3, most, sequence=2))
-    assert unknown_of(state, OWN) == 0
+    state.apply_event(waits("g", 3, most, sequence=2))
+    assert pods_with_unknown_shape(state, OWN) == 0
     assert recalled(follow_up(state, Generations())) == ["n1"]
 
 
@@ -445,11 +445,11 @@ def test_every_recall_can_be_written_whatever_amounts_and_times_a_member_told(po
     events = follow_up(state, generations)
     assert sorted(recalled(events)) == ["n1", "n2"]
     for node in ("n1", "n2"):
-        state.apply(NodeReturned(OWN, node, 5, 9, Generation(5, 1), "pool", "all", "idle", "", *[0] * 9))
+        state.apply_event(NodeReturned(OWN, node, 5, 9, Generation(5, 1), "pool", "all", "idle", "", *[0] * 9))
     events += follow_up(state, generations)
     assert any(isinstance(event, RecallSettled) for event in events)
     for event in events:
-        outgoing(event)
+        outgoing_record(event)
 
 
 def test_a_loss_beyond_64_bits_is_told_as_the_most_that_they_hold() -> None:

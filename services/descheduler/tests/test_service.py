@@ -36,7 +36,7 @@ class Platform:
 
     def __init__(self) -> None:
         self.broker = LocalBroker()
-        self.broker.form(FLEET)
+        self.broker.form_log(FLEET)
         self.running: dict[str, tuple[Descheduler, LocalBus, asyncio.Event, asyncio.Task[None]]] = {}
         self.log = LocalBus(self.broker, FLEET, "test")
 
@@ -55,7 +55,7 @@ class Platform:
     async def kill(self, name: str) -> None:
         _, bus, _, task = self.running.pop(name)
         bus.unavailable = True
-        self.broker.expel(bus)
+        self.broker.end_sessions(bus)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -67,8 +67,8 @@ class Platform:
     async def recalled(self) -> list[NodeRecalled]:
         """All that the log has, in its order."""
         found: list[NodeRecalled] = []
-        async with self.log.follow((RECALLS,)) as feed:
-            ends, positions = await feed.ends(), {}
+        async with self.log.follow_topics((RECALLS,)) as feed:
+            ends, positions = await feed.end_offsets(), {}
             async for batch in feed:
                 found += [record.event for record in batch.records if isinstance(record.event, NodeRecalled)]
                 positions.update(batch.positions)
@@ -92,7 +92,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def standing(service: Descheduler) -> list[str]:
-    return sorted(recall.node for recall in service.state.standing())
+    return sorted(recall.node for recall in service.state.open_recalls())
 
 
 def recalls_are(service: Descheduler, nodes: list[str]) -> bool:
@@ -103,7 +103,7 @@ def recalls_are(service: Descheduler, nodes: list[str]) -> bool:
 async def test_pods_that_wait_become_recalls_in_one_transaction(platform: Platform) -> None:
     service = platform.start("d-1")
     await until(lambda: service.is_active)
-    writes = platform.broker.end(RECALLS.name, 0)
+    writes = platform.broker.end_offset(RECALLS.name, 0)
     await platform.log.publish(waits("ReplicaSet/default/a", 8, shape()))
     await until(lambda: standing(service) == ["n1", "n2"])
     first, second = await platform.recalled()
@@ -190,7 +190,7 @@ async def test_a_record_that_does_not_decompress_is_set_aside(platform: Platform
     await platform.log.publish(replace(reported(sequence=1), columns=b"\x00bad"))
     await platform.log.publish(waits("ReplicaSet/default/a", 4, shape()))
     await until(lambda: standing(service) == ["n1"])
-    assert platform.broker.end(DEAD_LETTERS.name, 0) == 1
+    assert platform.broker.end_offset(DEAD_LETTERS.name, 0) == 1
 
 
 def a_bug(_: NodeRecalled) -> list[NodeRecalled]:

@@ -54,8 +54,8 @@ def test_bad_input_changes_nothing_that_it_should_not(records: list[Any], expect
 
 def test_a_metric_of_an_unknown_workload_is_dropped_and_leaves_nothing() -> None:
     made = begun(hpa([external("queue", "10")]), replicas=1)
-    made._written(made.state.hear(made._append(replace(load("queue", 90, at(5)), name="nobody")), at(5)))
-    made._written(made.state.hear(made._append(replace(backlog([90], at(6)), name="nobody")), at(6)))
+    made._written(made.state.decide_on_record(made._append(replace(load("queue", 90, at(5)), name="nobody")), at(5)))
+    made._written(made.state.decide_on_record(made._append(replace(backlog([90], at(6)), name="nobody")), at(6)))
     assert (sizes(made), made.state.dropped, list(made.state.inputs)) == ([], {"unknown": 2}, [KEY])
 
 
@@ -113,7 +113,7 @@ def test_where_prometheus_cannot_say_the_size_stays_until_it_can_or_a_fallback_s
 
 def test_a_value_from_the_future_is_dropped() -> None:
     made = begun(hpa([external("queue", "10")]), replicas=1)
-    made._written(made.state.hear(made._append(load("queue", 90, at(60))), at(5)))
+    made._written(made.state.decide_on_record(made._append(load("queue", 90, at(60))), at(5)))
     assert sizes(made) == []
     assert made.state.dropped == {"future": 1}
 
@@ -122,7 +122,7 @@ def _ahead(made: World, second: int, ahead: int, used: list[int | None]) -> None
     """A record of a cluster whose clock is so many seconds ahead, heard at that second."""
     made.until(at(second))
     record = made._append(pods("own-1", used, at(second + ahead), sequence=second))
-    made._written(made.state.hear(record, made.now_ms))
+    made._written(made.state.decide_on_record(record, made.now_ms))
 
 
 def _by_clock(ahead: int, killed: bool) -> World:
@@ -163,7 +163,7 @@ def test_a_clock_that_is_put_right_is_so_at_once() -> None:
 def test_pods_that_were_told_ahead_of_time_before_there_was_a_policy_count_as_of_its_declaration() -> None:
     made = World()
     made.say(declared(2))
-    made.state.hear(made._append(pods("own-1", [900] * 2, at(3_600))), made.now_ms)
+    made.state.decide_on_record(made._append(pods("own-1", [900] * 2, at(3_600))), made.now_ms)
     made.restart()
     made.policy(hpa([cpu_at(50)]))
     first = explain(made.state, made.state.scaled[KEY]).pods

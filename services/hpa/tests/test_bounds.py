@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hpa.core.heard.inputs import BACKLOGS_MAX, backlog_size, row_size
+from hpa.core.heard.inputs import BACKLOGS_MAX, backlog_bytes_max, partition_bytes_max
 from hpa.core.requests.reporting import NAME_MAX, ReportCheck
 from spillway import wire
 from spillway.addresses import BACKLOG
-from spillway.dead_letters import UnwritableEvent, outgoing
+from spillway.dead_letters import UnwritableEvent, outgoing_record
 from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScaleStateChanged
 from spillway.v1 import events_pb2
-from spillway.wire import value_from
+from spillway.wire import value_from_message
 
 from .world import KAFKA, KEY, START_MS, World, backlog, declared, own, scaled_object
 
@@ -27,7 +27,7 @@ def largest(topics: list[str], at_ms: int, random: Random, more: int = 0) -> Bac
     rows = []
     for number in range(BACKLOGS_MAX):
         topic = topics[number % len(topics)]
-        if more + BACKLOGS_MAX < (len(rows) + 1) * row_size(topic):
+        if more + BACKLOGS_MAX < (len(rows) + 1) * partition_bytes_max(topic):
             break
         committed = random.randrange(2**62)
         rows.append(
@@ -50,16 +50,16 @@ def test_the_largest_backlog_and_the_state_with_it_fit_a_mebibyte(manifest: dict
     made.policy(manifest)
     for second in (1, 3, 5):
         report = largest(topics, START_MS + 1000 * second, random)
-        taken, answers = ReportCheck(made.state, START_MS + 1000 * second).accepted((report,))
+        taken, answers = ReportCheck(made.state, START_MS + 1000 * second).accept_reports((report,))
         assert [answer.code for answer in answers] == ["OK"]
-        assert len(outgoing(taken[0]).value or b"") < MEBIBYTE
+        assert len(outgoing_record(taken[0]).value or b"") < MEBIBYTE
         made.say(report)
     last = made.state.scaled[KEY].last
     assert last is not None
     assert last.reads[0].read.trouble == ""
     state = next(heard.event for heard in reversed(made.log) if isinstance(heard.event, ScaleStateChanged))
     assert len(made.state.inputs[KEY].backlogs["g", ""].rows) == len(report.partitions) > 2_000
-    assert len(outgoing(state).value or b"") < MEBIBYTE
+    assert len(outgoing_record(state).value or b"") < MEBIBYTE
 
 
 def of_partitions(count: int) -> events_pb2.BacklogObserved:
@@ -73,21 +73,21 @@ def of_partitions(count: int) -> events_pb2.BacklogObserved:
 def test_a_backlog_of_more_partitions_than_are_kept_is_not_read(calls_of: Any) -> None:
     """Each would become a value before anybody asks whether a policy names the queue."""
     data = of_partitions(wire.BACKLOG_ENTRIES_MAX + 1).SerializeToString()
-    with calls_of(value_from) as read:
+    with calls_of(value_from_message) as read:
         with pytest.raises(wire.TooManyEntries, match="partitions: 15001"):
-            wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+            wire.decode_event(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
         assert not read
         data = of_partitions(wire.BACKLOG_ENTRIES_MAX).SerializeToString()
-        found = wire.decode(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+        found = wire.decode_event(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
     assert len(read) == wire.BACKLOG_ENTRIES_MAX + 1
     assert isinstance(found, BacklogObserved)
     assert len(found.partitions) == wire.BACKLOG_ENTRIES_MAX
     with pytest.raises(UnwritableEvent, match="partitions: 15001"):
-        outgoing(replace(found, partitions=(*found.partitions, found.partitions[0])))
+        outgoing_record(replace(found, partitions=(*found.partitions, found.partitions[0])))
 
 
 def test_a_backlog_that_is_kept_can_be_read() -> None:
-    assert row_size("x") * wire.BACKLOG_ENTRIES_MAX > BACKLOGS_MAX
+    assert partition_bytes_max("x") * wire.BACKLOG_ENTRIES_MAX > BACKLOGS_MAX
 
 
 @pytest.mark.parametrize("topics", NAMES)
@@ -96,10 +96,10 @@ def test_a_larger_backlog_is_refused_and_unknown(topics: list[str]) -> None:
     made.say(declared(1))
     made.policy(TRIGGERED)
     report = largest(topics, START_MS + 1_000, Random(7), more=2 * NAME_MAX)
-    assert backlog_size(report) > BACKLOGS_MAX
-    taken, (answer,) = ReportCheck(made.state, START_MS + 1_000).accepted((report,))
+    assert backlog_bytes_max(report) > BACKLOGS_MAX
+    taken, (answer,) = ReportCheck(made.state, START_MS + 1_000).accept_reports((report,))
     assert (taken, answer.code) == ([], "INVALID_ARGUMENT")
-    assert f"{len(report.partitions)} partitions, {backlog_size(report)} bytes" in answer.text
+    assert f"{len(report.partitions)} partitions, {backlog_bytes_max(report)} bytes" in answer.text
     made.say(report)
     last = made.state.scaled[KEY].last
     assert last is not None
@@ -124,7 +124,7 @@ def test_a_queue_that_is_told_at_any_rate_leaves_a_small_state() -> None:
     made.say(declared(1))
     made.policy(own(drain={"within": "5m", "recordsPerSecond": 1, "kafka": KAFKA["metadata"]}))
     for number in range(1_500):
-        made.state.hear(made._append(backlog([number], START_MS + number)), START_MS + number)
+        made.state.decide_on_record(made._append(backlog([number], START_MS + number)), START_MS + number)
     assert len(made.state.scaled[KEY].remembered.queue.came) < 5
 
 

@@ -18,10 +18,10 @@ from hpa.core.own.calendar import (
     RecurringPeriod,
     SinglePeriod,
     Window,
-    bound_by,
-    instant,
-    next_local,
-    opening,
+    apply_open_windows,
+    next_occurrence_s,
+    unix_time_s,
+    window_state_at,
 )
 from hpa.core.own.headroom import HeadroomShare, headroom_due_s, headroom_replicas
 
@@ -57,14 +57,14 @@ WEEKLY = times("0 2 * * 0", "0 3 * * 0")
     ],
 )
 def test_when_a_window_is_open(when: RecurringPeriod, now: str, is_open: bool, due: str) -> None:
-    found = opening(when, at(now))
+    found = window_state_at(when, at(now))
     assert (found.is_open, found.due_s) == (is_open, at(due))
 
 
 def test_a_window_of_dates_is_open_once() -> None:
     once = SinglePeriod(100, 200)
-    assert [opening(once, now).is_open for now in (99, 100, 199, 200)] == [False, True, True, False]
-    assert [opening(once, now).due_s for now in (99, 100, 200)] == [100, 200, None]
+    assert [window_state_at(once, now).is_open for now in (99, 100, 199, 200)] == [False, True, True, False]
+    assert [window_state_at(once, now).due_s for now in (99, 100, 200)] == [100, 200, None]
 
 
 ALWAYS = SinglePeriod(0, 10**10)
@@ -87,9 +87,9 @@ def test_who_has_the_last_word(
     windows: list[tuple[str, int, int]], asked: int, expected: tuple[int, tuple[str, ...]]
 ) -> None:
     listed = [Window(str(n), ALWAYS, *one) for n, one in enumerate(windows)]
-    found = bound_by(listed, asked, 2, 100)
+    found = apply_open_windows(listed, asked, 2, 100)
     assert (found.replicas, found.by) == expected
-    assert bound_by(listed[::-1], asked, 2, 100) == found
+    assert apply_open_windows(listed[::-1], asked, 2, 100) == found
 
 
 ZONE_NAMES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"]
@@ -104,7 +104,7 @@ def test_a_daily_time_comes_once_on_every_day(zone: str, hour: int, minute: int,
     cron, tz = parse_cron(f"{minute} {hour} * * *"), ZoneInfo(zone)
     dates = []
     for _ in range(10):
-        following = next_local(cron, tz, now_s)
+        following = next_occurrence_s(cron, tz, now_s)
         assert following is not None
         dates.append(datetime.fromtimestamp(following, tz).date())
         now_s = following
@@ -120,19 +120,19 @@ def test_a_daily_time_comes_once_on_every_day(zone: str, hour: int, minute: int,
 def test_until_it_comes_what_comes_next_stays_the_same(zone: str, line: str, now_s: int, share: float) -> None:
     """Whoever looks later, from another day or another part of it, finds neither an earlier nor a later one."""
     cron, tz = parse_cron(line), ZoneInfo(zone)
-    coming = next_local(cron, tz, now_s)
+    coming = next_occurrence_s(cron, tz, now_s)
     assert coming is not None
-    assert next_local(cron, tz, now_s + int(share * (coming - now_s))) == coming
-    following = next_local(cron, tz, coming)
+    assert next_occurrence_s(cron, tz, now_s + int(share * (coming - now_s))) == coming
+    following = next_occurrence_s(cron, tz, coming)
     assert following is not None
     assert following > coming
 
 
 def test_a_leap_day_is_found_years_ahead() -> None:
     leap = times("0 0 29 2 *", "0 12 29 2 *")
-    assert opening(leap, at("2024-02-29T06:00")).due_s == at("2024-02-29T12:00")
-    assert opening(leap, at("2024-02-29T12:00")).due_s == at("2028-02-29")
-    assert opening(leap, at("2096-03-01")).due_s is None  # 2100 is no leap year: not within five years.
+    assert window_state_at(leap, at("2024-02-29T06:00")).due_s == at("2024-02-29T12:00")
+    assert window_state_at(leap, at("2024-02-29T12:00")).due_s == at("2028-02-29")
+    assert window_state_at(leap, at("2096-03-01")).due_s is None  # 2100 is no leap year: not within five years.
 
 
 @given(zone=ZONES, start=st.integers(0, 23), minutes=st.integers(1, 1_439), now_s=INSTANTS, days=st.integers(0, 400))
@@ -143,12 +143,12 @@ def test_whoever_was_away_finds_what_whoever_watched_has(
     end = (60 * start + minutes) % 1_440
     when = times(f"0 {start} * * *", f"{end % 60} {end // 60} * * *", ZoneInfo(zone))
     end_s = now_s + (days % 7) * 86_400 + 12_345
-    watched = opening(when, now_s)
+    watched = window_state_at(when, now_s)
     while watched.due_s is not None and watched.due_s <= end_s:
         before, due_s = watched.is_open, watched.due_s
-        assert opening(when, due_s - 1).is_open == before
-        watched = opening(when, due_s)
-    assert opening(when, end_s).is_open == watched.is_open
+        assert window_state_at(when, due_s - 1).is_open == before
+        watched = window_state_at(when, due_s)
+    assert window_state_at(when, end_s).is_open == watched.is_open
 
 
 def _changes() -> list[tuple[ZoneInfo, int]]:
@@ -186,12 +186,12 @@ def test_near_a_change_of_the_clocks_a_window_is_open_from_its_start_to_its_end(
     )
     shifts = [timedelta(days=days * number) for number in range(-10, 5)]
     events = sorted(
-        (instant(one + shift, zone), one + shift, one == first) for one in (first, last) for shift in shifts
+        (unix_time_s(one + shift, zone), one + shift, one == first) for one in (first, last) for shift in shifts
     )
     now_s = change_s + seconds
     *_, (_, _, is_open) = (event for event in events if event[0] <= now_s)
     share = HeadroomShare("idle", 100, when)
-    assert opening(when, now_s).is_open == is_open
+    assert window_state_at(when, now_s).is_open == is_open
     assert headroom_replicas([share], {"idle": 7}, now_s) == (7 if is_open else 0)
 
 
@@ -201,7 +201,7 @@ def test_bounds_say_when_they_may_change() -> None:
         Window("once", SinglePeriod(at("2026-11-20T12:00"), at("2026-11-21")), CEILING, 4),
     ]
     now_s = at("2026-11-20T09:00")
-    assert bound_by(windows, 1, 1, now_s) == CalendarBound(9, ("day",), at("2026-11-20T12:00"))
+    assert apply_open_windows(windows, 1, 1, now_s) == CalendarBound(9, ("day",), at("2026-11-20T12:00"))
 
 
 @pytest.mark.parametrize(

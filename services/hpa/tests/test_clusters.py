@@ -13,7 +13,7 @@ from hpa.core.kubernetes.policy import ControllerSettings
 from hpa.core.kubernetes.totals import MetricRule
 from hpa.core.rules import HpaRules
 from hpa.core.scaled import ScaledWorkload
-from hpa.core.sizing.sizing import size
+from hpa.core.sizing.sizing import decide_size
 from hpa.core.state import HpaState
 from spillway.events import Event
 from spillway.events_scaling import ContainerRequests, ContainerUsage, ObservedPod, PodRequests, PodsObserved
@@ -82,19 +82,19 @@ def test_kept_totals_are_those_over_all_pods(steps: list[tuple[int, Any]]) -> No
     for passed_ms, record in steps:
         now_ms += passed_ms
         if isinstance(record, PodsObserved):
-            clusters.put(record.cluster, cluster_pods(record))
+            clusters.replace_cluster(record.cluster, cluster_pods(record))
         elif record is not None:
-            clusters.put(record[1], None)
+            clusters.replace_cluster(record[1], None)
         anew = whole(clusters)
         for rule in METRICS:
-            found, expected = clusters.together(rule, RULES, now_ms), anew.together(rule, RULES, now_ms)
+            found, expected = clusters.total_share(rule, RULES, now_ms), anew.total_share(rule, RULES, now_ms)
             assert said(found, until_ms=0) == said(expected, until_ms=0)
             assert found.until_ms > now_ms
         assert clusters.standing == anew.standing
         losing_ms = clusters.next_lost_ms(now_ms, RULES)
         assert losing_ms == anew.next_lost_ms(now_ms, RULES)
-        assert losing_ms is None or clusters.lost_at(losing_ms, RULES) == anew.lost_at(losing_ms, RULES)
-        seen, whole_seen = clusters.seen(now_ms, RULES), anew.seen(now_ms, RULES)
+        assert losing_ms is None or clusters.cluster_lost_at(losing_ms, RULES) == anew.cluster_lost_at(losing_ms, RULES)
+        seen, whole_seen = clusters.pods_seen(now_ms, RULES), anew.pods_seen(now_ms, RULES)
         assert (dict(seen.pods), seen.lost) == (whole_seen.pods, whole_seen.lost)
 
 
@@ -108,10 +108,10 @@ class Beside(HpaState):
 
     decisions = 0
 
-    def _evaluate(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
-        case = self.case(scaled, at_ms)
-        expected = size(with_fields(case, inputs=replace(case.inputs, clusters=whole(case.inputs.clusters))))
-        events = super()._evaluate(scaled, at_ms)
+    def _evaluate_workload(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
+        case = self.sizing_case(scaled, at_ms)
+        expected = decide_size(with_fields(case, inputs=replace(case.inputs, clusters=whole(case.inputs.clusters))))
+        events = super()._evaluate_workload(scaled, at_ms)
         assert repr(scaled.last) == repr(expected)
         Beside.decisions += 1
         return events

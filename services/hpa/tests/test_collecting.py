@@ -15,8 +15,8 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from hpa.core.questions import NOBODY_ASKS
-from hpa.core.series import confined
-from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, unasked
+from hpa.core.series import confine_query
+from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, find_unreadable_metrics
 from hpa.external_metrics.connections import (
     IN_THE_LOG,
     NO_CREDENTIALS,
@@ -113,7 +113,7 @@ async def running(
 ) -> AsyncIterator[MetricCollection]:
     collecting = MetricCollection(log.publish, connections, CollectingSettings(**settings), lambda: 5_000, Random(1))
     for one in policies:
-        collecting.declare(one)
+        collecting.start_questions(one)
     task = asyncio.create_task(collecting.run())
     try:
         yield collecting
@@ -186,7 +186,7 @@ async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prom
         "s1-prometheus": (0, f"prometheus main: {refused}"),
         "queue": (0, f"kafka: {unnamed} for namespace 'default', which are none"),
     }
-    said = [text.split(": it is unknown until")[0] for text in await unasked(connections, asks)]
+    said = [text.split(": it is unknown until")[0] for text in await find_unreadable_metrics(connections, asks)]
     assert said == [refused, f"{unnamed} for namespace 'default', which are none"]
 
 
@@ -195,11 +195,11 @@ async def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
     policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3", "u"), query("http://127.0.0.1:4", "up"))
     nobody = "it is unknown until somebody reports it"
     ours = "not among the connections that the operator named for namespace 'default'"
-    assert await unasked(named, policies) == (
+    assert await find_unreadable_metrics(named, policies) == (
         f"bootstrapServers '127.0.0.1:3': {ours}, local (127.0.0.1:1,127.0.0.1:2): {nobody}",
         f"serverAddress 'http://127.0.0.1:4': {ours}, which are none: {nobody}",
     )
-    assert await unasked(named, policy("web", queue("127.0.0.1:1"))) == ()
+    assert await find_unreadable_metrics(named, policy("web", queue("127.0.0.1:1"))) == ()
 
 
 async def test_metrics_that_only_others_can_say_are_named() -> None:
@@ -221,7 +221,7 @@ async def test_metrics_that_only_others_can_say_are_named() -> None:
         spec = {"scaleTargetRef": reference, "maxReplicas": 5, "metrics": metrics}
         manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": spec}
         event = ScalePolicyDeclared("default", "web", Generation(1, 1), kind, "p", json.dumps(manifest).encode(), 0)
-        found[kind] = await unasked(NamedConnections(), event)
+        found[kind] = await find_unreadable_metrics(NamedConnections(), event)
     named = [f"metrics: {one}: {NOBODY_ASKS}" for one in ("pods metric busy", "object metric requests")]
     expected = (*named, f"metrics: external metric queue: {NOBODY_ASKS}")
     assert found == {"HorizontalPodAutoscaler": expected, "ScalePolicy": expected}
@@ -316,7 +316,7 @@ async def test_one_policys_slow_questions_keep_no_others_value_waiting(prometheu
         log, prometheus.named(), policy("web", query(prometheus.url, "up")), answer_seconds=10 * PATIENCE_SECONDS
     ) as collecting:
         await until(lambda: log.of("web"))
-        collecting.declare(policy("slow", *slow))
+        collecting.start_questions(policy("slow", *slow))
         await until(lambda: prometheus.at_once >= 6)
         told = len(log.of("web"))
         await until(lambda: len(log.of("web")) >= told + 3)
@@ -347,13 +347,13 @@ async def test_policies_come_change_and_go_while_it_runs(prometheus: Prometheus)
         prometheus.value(name, "1")
     log = Log()
     async with running(log, prometheus.named()) as collecting:
-        collecting.declare(policy("web", query(prometheus.url, "first")))
+        collecting.start_questions(policy("web", query(prometheus.url, "first")))
         await until(lambda: prometheus.asked.get("first"))
-        collecting.declare(policy("web", query(prometheus.url, "second")))
+        collecting.start_questions(policy("web", query(prometheus.url, "second")))
         await until(lambda: prometheus.asked.get("second", 0) >= 2)
         asked = prometheus.asked["first"]
-        collecting.declare(policy("other", query(prometheus.url, "first")))
-        collecting.withdraw("default", "web")
+        collecting.start_questions(policy("other", query(prometheus.url, "first")))
+        collecting.stop_questions("default", "web")
         before = prometheus.asked["second"]
         await until(lambda: prometheus.asked["first"] >= asked + 2)
         assert prometheus.asked["second"] <= before + 1
@@ -366,7 +366,7 @@ async def test_a_policy_that_is_declared_again_is_not_asked_again_at_once(promet
     async with running(log, prometheus.named(), asks) as collecting:
         await until(lambda: log.events)
         for _ in range(20):
-            collecting.declare(asks)
+            collecting.start_questions(asks)
         await until(lambda: len(log.events) >= 2)
     assert prometheus.asked["up"] <= 3
 
@@ -393,7 +393,7 @@ async def test_a_queue_of_more_partitions_than_a_record_holds_is_unknown() -> No
 
     collecting = MetricCollection(publish, NamedConnections(), CollectingSettings(), lambda: 5_000, Random(1))
     rows = (PartitionBacklog("t", 0, 5, 0, 0),)
-    await collecting._tell(BacklogObserved("default", "web", "local", "g", "t", rows, 5_000, "hpa", ""))
+    await collecting._publish_answer(BacklogObserved("default", "web", "local", "g", "t", rows, 5_000, "hpa", ""))
     (event,) = log.of("web")
     assert (event.partitions, event.trouble) == ((), "kafka local: 3000000 bytes: expected at most 2097152")
 
@@ -410,7 +410,7 @@ async def test_an_answer_that_cannot_be_told_ends_no_other_question(prometheus: 
 
     collecting = MetricCollection(publish, prometheus.named(), CollectingSettings(), lambda: 5_000, Random(1))
     for name in ("large", "up"):
-        collecting.declare(policy(name, query(prometheus.url, name)))
+        collecting.start_questions(policy(name, query(prometheus.url, name)))
     task = asyncio.create_task(collecting.run())
     await until(lambda: len(log.of("up")) >= 2 and prometheus.asked["large"] >= 2)
     assert not task.done()
@@ -423,7 +423,7 @@ async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus)
     log = Log()
     connections = prometheus.named()
     collecting = MetricCollection(log.publish, connections, CollectingSettings(), lambda: 5_000, Random(1))
-    collecting.declare(policy("web", query(prometheus.url, "up")))
+    collecting.start_questions(policy("web", query(prometheus.url, "up")))
     for _ in range(2):
         count = len(log.events)
         task = asyncio.create_task(collecting.run())
@@ -466,8 +466,8 @@ async def test_many_questions_of_one_namespace_are_asked_less_often(prometheus: 
         await until(lambda: len(log.of("web")) >= 4)
         assert len(log.events) == len(log.of("web")) + 30
         for one in many[1:]:
-            collecting.withdraw("bank", one.name)
-        collecting.declare(replace(many[1], name="alone", namespace="third"))
+            collecting.stop_questions("bank", one.name)
+        collecting.start_questions(replace(many[1], name="alone", namespace="third"))
         await until(lambda: len(log.of("alone")) >= 2)
 
 
@@ -476,10 +476,10 @@ async def test_between_two_queries_that_are_read_others_run(prometheus: Promethe
     main = PrometheusConnection(prometheus.url, namespace_label="namespace")
     asked = [f"up + {index}" for index in range(20)]
     for text in asked:
-        prometheus.value(confined(text, "namespace", "default"), "1")
+        prometheus.value(confine_query(text, "namespace", "default"), "1")
     log, turns = Log(), list[int]()
     triggers = [query(prometheus.url, text) for text in asked]
-    with calls_of(PrometheusConnection.query_of) as calls:
+    with calls_of(PrometheusConnection.confined_query) as calls:
         async with running(log, NamedConnections(prometheus={"main": main}), policy("web", *triggers)):
             while len(calls) < len(asked):
                 turns.append(len(calls))

@@ -32,10 +32,10 @@ def read(tmp_path: Path, text: str) -> NamedConnections:
 def test_what_is_named_is_found_by_any_of_its_brokers(tmp_path: Path) -> None:
     found = read(tmp_path, FILE)
     assert found.kafka["orders"].sasl_mechanism == "SCRAM-SHA-512"
-    assert found.kafka_of("shop", ("kafka-1:9092",)) == "orders"
-    assert found.kafka_of("shop", ("kafka-2:9092", "kafka-1:9092")) == "orders"
-    assert found.kafka_of("shop", ("kafka-9:9092",)) == "other"
-    assert found.prometheus_of("shop", "http://prometheus:9090") == "main"
+    assert found.kafka_connection_name("shop", ("kafka-1:9092",)) == "orders"
+    assert found.kafka_connection_name("shop", ("kafka-2:9092", "kafka-1:9092")) == "orders"
+    assert found.kafka_connection_name("shop", ("kafka-9:9092",)) == "other"
+    assert found.prometheus_connection_name("shop", "http://prometheus:9090") == "main"
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_what_is_named_is_found_by_any_of_its_brokers(tmp_path: Path) -> None:
 def test_other_brokers_are_refused_with_what_there_is(tmp_path: Path, servers: tuple[str, ...]) -> None:
     named = r"named for namespace 'shop', orders \(kafka-1:9092,kafka-2:9092\), other \(kafka-9:9092\)$"
     with pytest.raises(NoConnection, match=f"not among the connections that the operator {named}"):
-        read(tmp_path, FILE).kafka_of("shop", servers)
+        read(tmp_path, FILE).kafka_connection_name("shop", servers)
 
 
 @pytest.mark.parametrize("address", ["http://prometheus:9091", "https://prometheus:9090", "http://prometheus:9090/x"])
 def test_other_addresses_are_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(NoConnection, match=r"operator named for namespace 'shop', main \(http://prometheus:9090/\)$"):
-        read(tmp_path, FILE).prometheus_of("shop", address)
+        read(tmp_path, FILE).prometheus_connection_name("shop", address)
 
 
 CONFINED = """
@@ -72,26 +72,31 @@ prometheus:
 
 def test_a_connection_is_of_the_namespaces_that_may_use_it(tmp_path: Path) -> None:
     found = read(tmp_path, CONFINED)
-    assert [found.kafka_of(namespace, ("kafka-1:9092",)) for namespace in ("shop", "shop-eu")] == ["orders", "orders"]
-    names = {one: found.prometheus_of(one, "http://prometheus:9090/") for one in ("platform", "shop", "bank")}
+    assert [found.kafka_connection_name(namespace, ("kafka-1:9092",)) for namespace in ("shop", "shop-eu")] == [
+        "orders",
+        "orders",
+    ]
+    names = {
+        one: found.prometheus_connection_name(one, "http://prometheus:9090/") for one in ("platform", "shop", "bank")
+    }
     assert names == {"platform": "all", "shop": "own", "bank": "own"}
     for namespace in ("bank", "workshop", "shop2"):
         with pytest.raises(NoConnection, match=f"for namespace '{namespace}', which are none$"):
-            found.kafka_of(namespace, ("kafka-1:9092",))
+            found.kafka_connection_name(namespace, ("kafka-1:9092",))
     with pytest.raises(NoConnection, match=r"for namespace 'bank', own \(http://prometheus:9090\)$"):
-        found.prometheus_of("bank", "http://toys:9090")
+        found.prometheus_connection_name("bank", "http://toys:9090")
 
 
 def test_what_is_asked_has_the_label_that_the_connection_forces(tmp_path: Path) -> None:
     found = read(tmp_path, CONFINED).prometheus
-    assert found["all"].query_of("platform", "sum(a) # all") == "sum(a) # all"
-    assert found["own"].query_of("shop", "sum(a)") == 'sum(a{namespace="shop"})'
+    assert found["all"].confined_query("platform", "sum(a) # all") == "sum(a) # all"
+    assert found["own"].confined_query("shop", "sum(a)") == 'sum(a{namespace="shop"})'
 
 
 def test_without_a_file_there_is_none(tmp_path: Path) -> None:
     for found in (read_connections(""), read(tmp_path, "")):
         with pytest.raises(NoConnection, match="which are none"):
-            found.kafka_of("shop", ("kafka-1:9092",))
+            found.kafka_connection_name("shop", ("kafka-1:9092",))
 
 
 @pytest.mark.parametrize(

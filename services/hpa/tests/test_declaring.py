@@ -120,7 +120,9 @@ def test_a_bad_policy_is_refused_and_changes_nothing(manifest: str, words: str) 
     declare(world, targeting("web"), 1)
     known = dict(world.state.scaled)
     with pytest.raises(RequestError, match=words) as refused:
-        declaring.declare(world.state, DeclarePolicyRequest(manifest), Generation(9, 2), START_MS, nothing_unasked)
+        declaring.declare_policy(
+            world.state, DeclarePolicyRequest(manifest), Generation(9, 2), START_MS, nothing_unasked
+        )
     assert refused.value.code == "INVALID_ARGUMENT"
     assert world.state.scaled == known
 
@@ -134,7 +136,7 @@ def test_what_is_declared_is_what_its_record_says() -> None:
     text = yaml.safe_dump(hpa([metric]))
     assert "1: x" in text
     request = DeclarePolicyRequest(text)
-    decision = declaring.declare(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
+    decision = declaring.declare_policy(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
     events, _ = applied(world.state, decision)
     (event,) = [one for one in events if isinstance(one, ScalePolicyDeclared)]
     assert world.state.scaled[KEY].policy == read_attached(json.loads(event.manifest))
@@ -151,7 +153,7 @@ def nothing_unasked(policy: ScalePolicyDeclared) -> tuple[str, ...]:
 def declare(world: World, manifest: dict[str, Any], sequence: int) -> tuple[list[Any], tuple[str, ...]]:
     request = DeclarePolicyRequest(json.dumps(manifest))
     generation = Generation(9, sequence)
-    decision = declaring.declare(world.state, request, generation, START_MS, nothing_unasked)
+    decision = declaring.declare_policy(world.state, request, generation, START_MS, nothing_unasked)
     events, reply = applied(world.state, decision)
     return events, reply.warnings
 
@@ -207,7 +209,7 @@ def test_what_a_policy_cuts_at_once_is_said_before_and_when_it_is_declared(repli
     manifest = json.dumps(targeting("web"))
     for plan_only in (True, False):
         request = DeclarePolicyRequest(manifest, plan_only)
-        decision = declaring.declare(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
+        decision = declaring.declare_policy(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
         assert list(decision.reply.warnings) == words
 
 

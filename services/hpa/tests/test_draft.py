@@ -13,7 +13,7 @@ from hpa.core.state import HpaState
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest
 from spillway.events_scaling import ScalePolicyDeclared
-from spillway.kubernetes.manifest_text import canonical
+from spillway.kubernetes.manifest_text import canonical_json
 
 from .world import KEY, World, applied, cpu_at, declared, external, hpa, load, pods
 
@@ -51,21 +51,21 @@ def begin() -> World:
 
 def decide(made: World, manifest: dict[str, Any]) -> declaring.PolicyDecision:
     request = DeclarePolicyRequest(json.dumps(manifest))
-    return declaring.declare(made.state, request, made._generation(), made.now_ms, lambda _: ())
+    return declaring.declare_policy(made.state, request, made._generation(), made.now_ms, lambda _: ())
 
 
 def decide_in_the_state(made: World, manifest: dict[str, Any]) -> None:
     """What a request does, done at once."""
-    key, text = (KEY[0], manifest["spec"]["scaleTargetRef"]["name"]), canonical(manifest)
+    key, text = (KEY[0], manifest["spec"]["scaleTargetRef"]["name"]), canonical_json(manifest)
     event = ScalePolicyDeclared(*key, made._generation(), manifest["kind"], "web-hpa", text, made.now_ms)
     one = made.state.policies.get(key)
     if one is not None and one.declared.manifest == text:
         return
     events: list[Any] = []
     for left in (one for one in (KEY, OTHER) if one != key and made.state.policies.get(one) is not None):
-        made.state.delete(left)
+        made.state.forget_policy(left)
         events += [Tombstone(workload_address(topic, *left)) for topic in (SCALE_POLICIES, SCALE_STATE, SCALE)]
-    made._written(events + made.state.declare(event))
+    made._written(events + made.state.put_policy_in_force(event))
 
 
 @pytest.mark.parametrize("asked", range(len(MANIFESTS)))
@@ -87,7 +87,7 @@ def test_a_deletion_that_is_decided_on_and_not_applied_changes_nothing() -> None
     made._written(applied(made.state, decide(made, MANIFESTS[0]))[0])
     made.say(load("queue", 70, made.now_ms + 1_000))
     before = known(made.state)
-    decision = declaring.delete(made.state, DeletePolicyRequest(*KEY))
+    decision = declaring.delete_policy(made.state, DeletePolicyRequest(*KEY))
     assert known(made.state) == before
     applied(made.state, decision)
     assert not made.state.scaled
@@ -113,8 +113,10 @@ def test_what_requests_leave_is_what_the_state_itself_would_decide_and_those_giv
             drafted._written(applied(drafted.state, decide(drafted, MANIFESTS[value]))[0])
             decide_in_the_state(at_once, MANIFESTS[value])
         elif what == "delete" and KEY in drafted.state.scaled:
-            drafted._written(applied(drafted.state, declaring.delete(drafted.state, DeletePolicyRequest(*KEY)))[0])
-            at_once.state.delete(KEY)
+            drafted._written(
+                applied(drafted.state, declaring.delete_policy(drafted.state, DeletePolicyRequest(*KEY)))[0]
+            )
+            at_once.state.forget_policy(KEY)
             topics = (SCALE_POLICIES, SCALE_STATE, SCALE)
             at_once._written([Tombstone(workload_address(topic, *KEY)) for topic in topics])  # type: ignore[misc]
         for made in (drafted, at_once):

@@ -19,8 +19,8 @@ from hpa.core.own.draining import (
     QueuePartition,
     QueuePartitions,
     ServiceRate,
-    after,
     drained_s,
+    queue_after_reading,
     replicas_to_drain,
 )
 
@@ -30,7 +30,7 @@ FAST = ServiceRate(rate=10.0)
 def drain(
     group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
-    return replicas_to_drain(group, QueuePartitions.of(partitions), service, target, max_replicas)
+    return replicas_to_drain(group, QueuePartitions.from_rows(partitions), service, target, max_replicas)
 
 
 def of(replicas: int) -> ConsumerGroup:
@@ -160,7 +160,7 @@ def test_who_starts_counts_from_when_it_is_ready() -> None:
     assert found.reason == TO_DRAIN
     for gone_s in (10, 30):
         group = ConsumerGroup(found.replicas, 1, 40.0 - gone_s)
-        then = after(QueuePartitions.of([QueuePartition(150, 0.5)] * 40), 1, service, gone_s)
+        then = queue_after_reading(QueuePartitions.from_rows([QueuePartition(150, 0.5)] * 40), 1, service, gone_s)
         assert replicas_to_drain(group, then, service, target, 100).replicas == found.replicas
     more = [QueuePartition(280, 0.5)] * 40
     assert drain(ConsumerGroup(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
@@ -295,11 +295,11 @@ def test_a_longer_queue_is_never_drained_sooner(
     replicas: int, partitions: list[QueuePartition], service: ServiceRate, more: float
 ) -> None:
     longer = [QueuePartition(one.lag + more, one.arrivals) for one in partitions]
-    assert drained_s(replicas, QueuePartitions.of(longer), service) >= drained_s(
-        replicas, QueuePartitions.of(partitions), service
+    assert drained_s(replicas, QueuePartitions.from_rows(longer), service) >= drained_s(
+        replicas, QueuePartitions.from_rows(partitions), service
     )
 
 
 def test_what_never_drains_takes_for_ever() -> None:
-    assert drained_s(1, QueuePartitions.of([QueuePartition(0, 20)]), FAST) == math.inf
-    assert drained_s(1, QueuePartitions.of([QueuePartition(5, 10)]), FAST) == math.inf
+    assert drained_s(1, QueuePartitions.from_rows([QueuePartition(0, 20)]), FAST) == math.inf
+    assert drained_s(1, QueuePartitions.from_rows([QueuePartition(5, 10)]), FAST) == math.inf

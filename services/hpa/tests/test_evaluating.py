@@ -15,7 +15,7 @@ from hpa.core.kubernetes.evaluating import (
     SYNC_PERIOD_MS,
     ObservedMetrics,
     ScalingState,
-    evaluate,
+    evaluate_autoscaler,
 )
 from hpa.core.kubernetes.pods import CountedPod, PodKey, PodsSeen, Sample
 from hpa.core.kubernetes.policy import (
@@ -75,7 +75,7 @@ class Run:
         if self.restarts:
             self.state = msgspec.json.decode(msgspec.json.encode(self.state), type=ScalingState)
         observed = ObservedMetrics(ScaleTargetSize(self.replicas, self.replicas), seen, (reading,))
-        found = evaluate(self.policy, observed, self.state, SETTINGS, now_ms, mode)
+        found = evaluate_autoscaler(self.policy, observed, self.state, SETTINGS, now_ms, mode)
         self.state, self.due_ms = found.state, found.due_ms
         self.replicas = self.replicas if found.decision.replicas is None else found.decision.replicas
         return found.decision.replicas

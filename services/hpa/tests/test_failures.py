@@ -38,8 +38,8 @@ OTHER = (KEY[0], "other")
 class Defective(HpaState):
     """Cannot compute with the rules of one workload while its queue is 13, as a defect of ours might have it."""
 
-    def case(self, scaled: ScaledWorkload, at_ms: int) -> SizingCase:
-        found = super().case(scaled, at_ms)
+    def sizing_case(self, scaled: ScaledWorkload, at_ms: int) -> SizingCase:
+        found = super().sizing_case(scaled, at_ms)
         if scaled.key != KEY or all(one.value_milli != 13_000 for one in found.inputs.loads.values()):
             return found
         settings = msgspec.structs.replace(self.rules.settings, tolerance="13")
@@ -50,11 +50,11 @@ class Defective(HpaState):
 def _with_another(made_of: type[HpaState] = Defective) -> World:
     """Two workloads with the same policy, of which one will fail."""
     made = begun(hpa([external("queue", "10")]), replicas=1, made_of=made_of, follows=False)
-    made._written(made.state.hear(made._append(replace(declared(1), name=OTHER[1])), made.now_ms))
+    made._written(made.state.decide_on_record(made._append(replace(declared(1), name=OTHER[1])), made.now_ms))
     (policy,) = [one.event for one in made.log if one.topic == SCALE_POLICIES.name]
     assert isinstance(policy, ScalePolicyDeclared)
     other = replace(policy, name=OTHER[1], policy="other", generation=made._generation())
-    made._written(made.state.declare(other))
+    made._written(made.state.put_policy_in_force(other))
     return made
 
 
@@ -122,7 +122,7 @@ def test_a_policy_that_an_error_stops_is_refused_as_one_that_cannot_be_read() ->
     assert isinstance(policy.event, ScalePolicyDeclared)
     broken: Any = {"manifest": None, "generation": made._generation()}
     with pytest.raises(BadPolicy, match="an error in hpa itself: AttributeError"):
-        made.state.follow(msgspec.structs.replace(policy, event=replace(policy.event, **broken)))
+        made.state.follow_record(msgspec.structs.replace(policy, event=replace(policy.event, **broken)))
     assert list(made.state.refused) == [KEY]
     assert [(one.key, one.topic) for one in made.state.failed] == [(KEY, SCALE_POLICIES.name)]
 
@@ -138,8 +138,8 @@ async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
     made.state.failed.append(FailedDecision(KEY, "its trace", again=False, topic=LOAD.name))
     before = REGISTRY.get_sample_value("spillway_scale_failed_total") or 0
     with capture_logs() as logged:
-        made.written([])
-        made.written([])
+        made.note_written_events([])
+        made.note_written_events([])
     assert REGISTRY.get_sample_value("spillway_scale_failed_total") == before + 2
     assert [(one["log_level"], one["workload"], one["trace"], one.get("topic", "")) for one in logged] == [
         ("error", "shop/web", "the trace", ""),
@@ -158,7 +158,7 @@ def test_a_decision_and_the_state_behind_it_are_written_together() -> None:
     )
     made._state, made._has_begun = world.state, True
     made._heard.append(world._append(load("queue", 40, at(10))))
-    written = made.step(WriterTurn(NoWriter())).events
+    written = made.decide_step(WriterTurn(NoWriter())).events
     assert [type(event) for event in written] == [ScaleDecided, ScaleStateChanged]
 
 
@@ -166,8 +166,10 @@ def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
     class Talkative(HpaState):
         """Gives a reason that is larger than a record for one workload, as a defect of ours might do."""
 
-        def hear_while(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-            events, is_heard = super().hear_while(heard, now_ms, is_over)
+        def decide_on_record_in_time(
+            self, heard: HeardRecord, now_ms: int, is_over: IsOver
+        ) -> tuple[list[Event], bool]:
+            events, is_heard = super().decide_on_record_in_time(heard, now_ms, is_over)
             long = "r" * RECORD_BYTES_MAX
             return [
                 replace(event, reason=long) if isinstance(event, ScaleDecided) and event.name == KEY[1] else event
@@ -179,10 +181,12 @@ def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
     made._state, made._has_begun = world.state, True
     for name in (KEY[1], OTHER[1]):
         made._heard.append(world._append(replace(load("queue", 40, at(10)), name=name)))
-    written = made.step(WriterTurn(NoWriter())).events
+    written = made.decide_step(WriterTurn(NoWriter())).events
     assert [event.name for event in written if isinstance(event, ScaleDecided)] == [OTHER[1]]
     assert [(one.key, one.topic) for one in world.state.failed] == [(KEY, "")]
-    assert (world.state.current(KEY), world.state.current(OTHER)) == (1, 4), "it keeps the size that was declared"
+    assert (world.state.current_replicas(KEY), world.state.current_replicas(OTHER)) == (1, 4), (
+        "it keeps the size that was declared"
+    )
 
 
 class Broken(HpaState):
@@ -190,8 +194,8 @@ class Broken(HpaState):
 
     defect = ""
 
-    def declare(self, event: ScalePolicyDeclared) -> list[Event]:
-        events = super().declare(event)
+    def put_policy_in_force(self, event: ScalePolicyDeclared) -> list[Event]:
+        events = super().put_policy_in_force(event)
         if event.name != KEY[1] or not self.defect:
             return events
         if self.defect == "an error":
@@ -222,8 +226,8 @@ async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
         await asyncio.sleep(0)
     asked.append(asyncio.create_task(made.delete_policy(DeletePolicyRequest(*OTHER))))
     await asyncio.sleep(0)
-    decided = made.step(turn)
-    decided.answer()
+    decided = made.decide_step(turn)
+    decided.send_answers()
     bad, good, deleted = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(bad, RequestError)
     assert (bad.code, words[1] in str(bad)) == (words[0], True)
@@ -245,7 +249,7 @@ class NoWriter:
 
     epoch = 1
 
-    async def write(self, events: Sequence[Written], traces: Traces | None = None) -> None:
+    async def write_events(self, events: Sequence[Written], traces: Traces | None = None) -> None:
         raise AssertionError("a step writes nothing by itself")
 
 

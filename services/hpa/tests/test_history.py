@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.kubernetes.behavior import ReplicaBounds, allowed, with_scaled
+from hpa.core.kubernetes.behavior import ReplicaBounds, limit_replicas_by_behavior, with_size_change
 from hpa.core.kubernetes.history import (
     Recommendation,
     ScaleChange,
     ScalingHistory,
-    held,
+    extend_newest_step,
     highest_since,
     lowest_since,
-    recorded,
     with_change,
+    with_recommendation,
 )
 from hpa.core.kubernetes.policy import BY_PERCENT, BY_PODS, Behavior, ScalingPolicy, ScalingRules
 
@@ -27,7 +27,7 @@ def test_extremes_over_steps_are_those_over_every_instant(numbers: list[int], wi
     narrower = min(narrower, window)
     steps: tuple[Recommendation, ...] = ()
     for now, number in enumerate(numbers):
-        steps = recorded(steps, number, now, window)
+        steps = with_recommendation(steps, number, now, window)
         for width in (window, narrower):
             inside = numbers[max(0, now - width + 1) : now + 1]
             assert highest_since(steps, now - width, number) == max([*inside, number])
@@ -46,7 +46,7 @@ def test_a_number_that_holds_until_the_next_event_counts_at_every_instant(
         numbers += [numbers[-1] if numbers else number] * (gap if numbers else 0)
         now = len(numbers)
         numbers.append(number)
-        steps = recorded(held(steps, now - 1), number, now, window)
+        steps = with_recommendation(extend_newest_step(steps, now - 1), number, now, window)
         inside = numbers[max(0, now - window + 1) : now + 1]
         assert highest_since(steps, now - window, number) == max([*inside, number])
         assert lowest_since(steps, now - window, number) == min([*inside, number])
@@ -69,12 +69,12 @@ def test_what_behaviour_allows_keeps_its_promises(rules: tuple[ScalingRules, Sca
     """Within the bounds, in the direction asked for, and not at all where a direction is disabled."""
     behavior, bounds, current, history = Behavior(*rules), ReplicaBounds(1, 30), 10, ScalingHistory()
     for now, desired in enumerate(wanted):
-        left = allowed(current, desired, bounds, behavior, history, now)
+        left = limit_replicas_by_behavior(current, desired, bounds, behavior, history, now)
         assert min(current, desired) <= left.stabilized <= max(current, desired)
         assert min(current, left.stabilized, 30) <= left.replicas <= max(current, left.stabilized)
         assert left.replicas <= current or rules[0].select != "disabled"
         assert left.replicas >= current or rules[1].select != "disabled"
-        history = with_scaled(
+        history = with_size_change(
             ScalingHistory(left.steps, history.ups, history.downs), behavior, current, left.replicas, now
         )
         current = left.replicas

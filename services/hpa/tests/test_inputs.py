@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hpa.core.heard import inputs
 from hpa.core.heard.inputs import TEXTS_MAX, texts_size
 from hpa.core.manifests.attached import read_attached
-from hpa.core.named import forget_changed, forget_unnamed
+from hpa.core.named import forget_inputs_of_changed_queries, forget_unnamed_inputs
 from hpa.core.requests.answers import explain
 from hpa.core.rules import HpaRules
 from hpa.core.stored import StoredState, read_stored, stored_bytes
 from spillway.api import RequestError
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events_scaling import (
     BacklogObserved,
     LoadObserved,
@@ -95,20 +95,22 @@ def test_long_names_that_nobody_asked_for_leave_a_state_that_can_be_written() ->
     made = world(hpa([external("queue", "1")]))
     for number in range(700):
         name = base64.b64encode(os.urandom(2_250)).decode()
-        made.state.hear(made._append(load(name, 1, START_MS + number)), START_MS + 1_000)
+        made.state.decide_on_record(made._append(load(name, 1, START_MS + number)), START_MS + 1_000)
     made.say(load("queue", 3, START_MS + 2_000))
     assert made.replicas == 3
     states = [heard.event for heard in made.log if isinstance(heard.event, ScaleStateChanged)]
-    assert len(outgoing(states[-1]).value or b"") < 10_000
+    assert len(outgoing_record(states[-1]).value or b"") < 10_000
 
 
 def test_the_names_of_all_series_are_bounded() -> None:
     made = world(hpa([external("queue", "1")]))
     for number in range(3 * TEXTS_MAX // 2_000):
-        made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:02000}")), START_MS + 1_000)
+        made.state.decide_on_record(
+            made._append(load("queue", 1, START_MS + number, f"{number:02000}")), START_MS + 1_000
+        )
     kept = made.state.inputs[KEY].loads
     assert TEXTS_MAX - 3_000 < texts_size(kept.items()) < TEXTS_MAX + 3_000
-    made.state.hear(made._append(load("queue", 2, START_MS + 900, f"{0:02000}")), START_MS + 1_000)
+    made.state.decide_on_record(made._append(load("queue", 2, START_MS + 900, f"{0:02000}")), START_MS + 1_000)
     assert next(iter(kept.values())).value_milli == 2_000
 
 
@@ -116,10 +118,14 @@ def test_a_new_series_does_not_count_the_names_of_all_others_again(calls_of: Any
     """One of 1,990 long names that finds no room took 5 ms; a report has 5,000 of them."""
     made = world(hpa([external("queue", "1")]))
     for number in range(100):
-        made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000)
+        made.state.decide_on_record(
+            made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000
+        )
     with calls_of(texts_size) as counted:
         for number in range(100, 200):
-            made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000)
+            made.state.decide_on_record(
+                made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000
+            )
     assert 0 < len(made.state.inputs[KEY].loads) <= 100
     assert 0 < sum(len(call["loads"]) for call in counted) <= 100
 
@@ -153,13 +159,13 @@ def test_the_bytes_of_names_that_are_kept_are_those_of_the_series_whatever_comes
             metric, series, pod = name
             kept.take_load(replace(load(metric, 1, at_ms, series), pod=pod), offset, rules)
         elif what == "old":
-            kept.forget_old(at_ms, rules)
+            kept.forget_old_series(at_ms, rules)
         elif what == "unnamed":
-            forget_unnamed(jobs, kept)
+            forget_unnamed_inputs(jobs, kept)
         elif what == "changed":
-            forget_changed(before, after, kept, 0)
+            forget_inputs_of_changed_queries(before, after, kept, 0)
         elif what == "restored":
-            read_stored(stored_bytes(StoredState(loads=tuple(kept.loads.items())[1:]))).restore(kept)
+            read_stored(stored_bytes(StoredState(loads=tuple(kept.loads.items())[1:]))).restore_inputs(kept)
         elif what == "cleared":
             kept.loads.clear()
         if what != "asked" and offset % 3:  # It is right also where nobody asked for long.
@@ -236,7 +242,7 @@ def test_an_answer_to_the_question_of_the_policy_before_is_not_decided_on(
     made.policy(after)
     made.restart()
     for report in reports:
-        made.state.hear(made._append(replace(report, at_ms=START_MS + 4_000)), START_MS + 6_000)
+        made.state.decide_on_record(made._append(replace(report, at_ms=START_MS + 4_000)), START_MS + 6_000)
     assert sizes(made) == decided
     for report in reports:
         made.say(replace(report, at_ms=START_MS + 7_000))

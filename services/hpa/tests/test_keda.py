@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.keda.executor import Activation, PolledTriggers, executed
+from hpa.core.keda.executor import Activation, PolledTriggers, decide_poll_outcome
 from hpa.core.keda.expressions import InvalidExpression
 from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.formula import compile_formula, composite_milli
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
-from hpa.core.keda.kafka_metadata import InvalidTrigger, merged, read_kafka_trigger, read_partitions
+from hpa.core.keda.kafka_metadata import InvalidTrigger, merge_ranges, read_kafka_trigger, read_partitions
 
 MILLI = st.sampled_from([0, 1, 1000]) | st.integers(0, 2**63 - 1)
 
@@ -133,9 +133,9 @@ def test_a_trigger_that_cannot_be_read_says_field_value_and_what_was_expected(
 def test_a_list_of_partitions_means_what_it_says(ranges: tuple[tuple[int, int], ...]) -> None:
     text = ",".join(f"{first}-{max(0, first + more)}" if more else str(first) for first, more in ranges)
     expected = {number for first, more in ranges for number in range(first, max(0, first + more) + 1)}
-    trigger = KafkaTrigger("g", topic="t", partitions=merged(read_partitions(text)))
-    assert {number for number in range(-1, 70) if trigger.means("t", number)} == expected
-    assert not any(trigger.means("other", number) for number in range(70))
+    trigger = KafkaTrigger("g", topic="t", partitions=merge_ranges(read_partitions(text)))
+    assert {number for number in range(-1, 70) if trigger.has_partition("t", number)} == expected
+    assert not any(trigger.has_partition("other", number) for number in range(70))
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(trigger.partitions or ())), "merged and rising"
 
 
@@ -174,9 +174,9 @@ def test_a_cooldown_that_holds_is_over_when_it_says(least: int, replicas: int, l
     """Nothing happens one millisecond before due_ms, and at due_ms it does."""
     wanted = Activation(min_replicas=least, idle_replicas=None if least == 0 else 0)
     polled = PolledTriggers(False, False, replicas, -100 * MINUTE_MS, last)
-    outcome = executed(wanted, polled, 0)
+    outcome = decide_poll_outcome(wanted, polled, 0)
     if outcome.due_ms is None:
         return
     assert outcome.replicas is None
-    assert executed(wanted, polled, outcome.due_ms - 1).replicas is None
-    assert executed(wanted, polled, outcome.due_ms).replicas == 0
+    assert decide_poll_outcome(wanted, polled, outcome.due_ms - 1).replicas is None
+    assert decide_poll_outcome(wanted, polled, outcome.due_ms).replicas == 0

@@ -12,12 +12,12 @@ from hpa.core.heard.heard import FORGETTING, HeardRecord
 from hpa.core.heard.inputs import BACKLOGS_MAX, SOURCE_MAX, TROUBLE_MAX
 from hpa.core.heard.kept import NAMES_BYTES_MAX, RECORD_BYTES, fitted, has_long_names, kept_bytes
 from hpa.core.rules import HpaRules
-from hpa.core.scaled import never
+from hpa.core.scaled import is_never_over
 from hpa.core.state import HpaState
 from hpa.log import ScalingIntake
 from hpa.service import Hpa, HpaClocks
 from hpa.settings import HpaSettings
-from spillway.addresses import BACKLOG, LOAD, address_of
+from spillway.addresses import BACKLOG, LOAD, address_of_event
 from spillway.bus import Record
 from spillway.events import Event
 from spillway.events_scaling import LoadObserved, PartitionBacklog, ScalePolicyDeclared, ScaleStateChanged
@@ -37,21 +37,21 @@ def standby(manifest: dict[str, Any] = QUEUE, rules: HpaRules | None = None) -> 
     state = HpaState(rules or HpaRules(), lambda _: 0)
     for heard in begun(manifest, replicas=1).log:
         if not isinstance(heard.event, ScaleStateChanged):
-            state.follow(heard)
-    state.read_whole()
+            state.follow_record(heard)
+    state.apply_early_records()
     return state
 
 
 def record(event: Event, offset: int = 0) -> HeardRecord:
-    address = address_of(event)
+    address = address_of_event(event)
     return HeardRecord(address.topic.name, 0, offset, address.key, event)
 
 
 def taken(intake: ScalingIntake, *events: Event) -> list[HeardRecord]:
     """The records of these events that the intake keeps."""
     for number, event in enumerate(events):
-        address = address_of(event)
-        intake.take(Record(address.topic.name, 0, number, address.key, event), live=True)
+        address = address_of_event(event)
+        intake.apply_record(Record(address.topic.name, 0, number, address.key, event), live=True)
     return values(intake.state)
 
 
@@ -98,10 +98,10 @@ def test_a_backlog_of_more_partitions_than_are_kept_has_none_and_says_why() -> N
 def test_a_standby_leaves_out_what_no_policy_names_and_its_position_passes_it() -> None:
     state = standby()
     for number, name in enumerate(("nobody-names-this", "queue", "nobody-names-this")):
-        state.follow(record(load(name, 1, at(number)), number))
+        state.follow_record(record(load(name, 1, at(number)), number))
     assert [one.offset for one in values(state)] == [1]
     assert state.positions.reached[LOAD.name, 0] == 3
-    state.follow(record(backlog([5], at(1))))
+    state.follow_record(record(backlog([5], at(1))))
     assert [one.topic for one in values(state)] == [LOAD.name]
     assert state.positions.reached[BACKLOG.name, 0] == 1
 
@@ -110,11 +110,11 @@ def test_what_a_standby_keeps_is_bounded_by_bytes_and_the_newest_values_stay() -
     most = 200 * RECORD_BYTES
     state = standby(rules=HpaRules(unseen_bytes_max=most))
     (declared,) = [one.event for one in begun(QUEUE).log if isinstance(one.event, ScalePolicyDeclared)]
-    state.follow(record(replace(declared, name="other", generation=Generation(1, 9))))
+    state.follow_record(record(replace(declared, name="other", generation=Generation(1, 9))))
     other = record(replace(load("queue", 1, at(0)), name="other"))
-    state.follow(other)
+    state.follow_record(other)
     for number in range(1, 1_500):
-        state.follow(record(load("queue", number, at(number)), number))
+        state.follow_record(record(load("queue", number, at(number)), number))
         kept = itertools.chain.from_iterable(scaled.unseen for scaled in state.scaled.values())
         assert sum(map(kept_bytes, kept)) <= most + 2 * RECORD_BYTES
     unseen = values(state)
@@ -132,14 +132,14 @@ def test_records_that_a_state_has_seen_are_dropped_before_any_other() -> None:
     (*_, written) = [one.event for one in made.log if isinstance(one.event, ScaleStateChanged)]
     state = HpaState(HpaRules(unseen_bytes_max=200 * RECORD_BYTES), lambda _: 0)
     for heard in (*made.log, record(replace(policy, name="other", generation=Generation(1, 9)))):
-        state.follow(heard)
-    state.read_whole()
+        state.follow_record(heard)
+    state.apply_early_records()
     for number in range(1, 600):
-        state.follow(record(load("queue", number, at(9)), number))
+        state.follow_record(record(load("queue", number, at(9)), number))
         if number % 10 == 0:
             seen = ((f"{LOAD.name}/0", number),)
             told = replace(written, name="other", positions=seen, generation=Generation(9, number))
-            state.follow(record(told, number))
+            state.follow_record(record(told, number))
     assert state.dropped == {}
     assert len(values(state)) < 200
 
@@ -148,7 +148,7 @@ def test_a_declaration_and_pods_are_never_dropped() -> None:
     state = standby(rules=HpaRules(unseen_bytes_max=1))
     before = [one for one in state.scaled[KEY].unseen if one.topic != LOAD.name]
     for number in range(100):
-        state.follow(record(load("queue", number, at(number)), number))
+        state.follow_record(record(load("queue", number, at(number)), number))
     assert [one for one in state.scaled[KEY].unseen if one.topic != LOAD.name] == before
 
 
@@ -158,9 +158,9 @@ async def test_a_trace_is_kept_for_a_workload_with_a_policy_alone() -> None:
     made._state = begun(QUEUE, replicas=1).state
     trace, value = (("traceparent", b"a"),), load("queue", 1, at(1))
     for name in ("nobody", KEY[1]):
-        await made._hear([replace_struct(record(replace(value, name=name)), trace=trace)], {})
-    made._decide_heard(Decisions(), never)
-    assert (made._origins.get(KEY), made._origins.get((KEY[0], "nobody"))) == (trace, ())
+        await made._queue_records([replace_struct(record(replace(value, name=name)), trace=trace)], {})
+    made._decide_heard(Decisions(), is_never_over)
+    assert (made._origins.find_origin(KEY), made._origins.find_origin((KEY[0], "nobody"))) == (trace, ())
 
 
 async def test_what_waits_in_the_turn_is_bounded_by_bytes() -> None:
@@ -169,11 +169,13 @@ async def test_what_waits_in_the_turn_is_bounded_by_bytes() -> None:
     made = Hpa(bus, settings, "hpa-1", clocks)
     made._state = begun(QUEUE, replicas=1).state
     few = [record(load("queue", 1, at(1)), number) for number in range(8)]
-    await asyncio.wait_for(made._hear(few, {}), 5)
-    waits = asyncio.create_task(made._hear([record(load("queue", 1, at(1)), 8 + number) for number in range(8)], {}))
+    await asyncio.wait_for(made._queue_records(few, {}), 5)
+    waits = asyncio.create_task(
+        made._queue_records([record(load("queue", 1, at(1)), 8 + number) for number in range(8)], {})
+    )
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not waits.done()
-    made._decide_heard(Decisions(), never)
+    made._decide_heard(Decisions(), is_never_over)
     await asyncio.wait_for(waits, 5)
     assert made._heard_bytes == 0

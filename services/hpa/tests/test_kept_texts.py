@@ -18,12 +18,12 @@ from hpa.core.manifests.attached import read_attached
 from hpa.core.manifests.manifests import NAME_MAX
 from hpa.core.requests.answers import explain
 from hpa.core.rules import HpaRules
-from hpa.core.stored import STATE_BYTES_MAX, STATE_TOO_LARGE, StoredState, fitting, read_stored, stored_bytes
+from hpa.core.stored import STATE_BYTES_MAX, STATE_TOO_LARGE, StoredState, fit_stored_state, read_stored, stored_bytes
 from spillway.addresses import LOAD
 from spillway.api import RequestError
-from spillway.dead_letters import RECORD_BYTES_MAX, outgoing
+from spillway.dead_letters import RECORD_BYTES_MAX, outgoing_record
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScaleStateChanged
-from spillway.texts import cut_bytes
+from spillway.texts import cut_text_to_bytes
 
 from .world import KAFKA, KEY, World, at, backlog, begun, condition, declared, external, hpa, load, own, scaled_object
 
@@ -42,7 +42,7 @@ ASTRAL = "".join(map(chr, range(0x1F300, 0x1F300 + 2_000)))
 def hear(made: World, *reports: LoadObserved | BacklogObserved) -> None:
     """All of them in one step."""
     for report in reports:
-        made.state.hear(made._append(report), made.now_ms)
+        made.state.decide_on_record(made._append(report), made.now_ms)
     made._written([])
 
 
@@ -61,7 +61,7 @@ def test_a_source_of_a_million_characters_is_kept_to_253_bytes() -> None:
     hear(made, replace(backlog([1], at(0)), source=sources[0]))
     kept = made.state.inputs[KEY].loads
     assert [one.source for one in kept.values()] == [source[:SOURCE_MAX] for source in sources]
-    assert len(outgoing(states(made)[-1]).value or b"") < 10_000
+    assert len(outgoing_record(states(made)[-1]).value or b"") < 10_000
     of_queues = begun(OF_QUEUES)
     hear(of_queues, replace(backlog([1], at(0)), source=sources[0]))
     assert of_queues.state.inputs[KEY].backlogs["g", "orders"].source == sources[0][:SOURCE_MAX]
@@ -81,7 +81,7 @@ def test_sources_and_troubles_of_many_series_count_with_their_names() -> None:
     assert TEXTS_MAX - 1_000 < kept.texts_bytes == texts_size(kept.loads.items()) <= TEXTS_MAX
     assert all(len(one.source.encode()) <= SOURCE_MAX for one in kept.loads.values())
     assert all(len(one.trouble.encode()) <= TROUBLE_MAX for one in kept.loads.values())
-    assert len(outgoing(states(made)[-1]).value or b"") < 2 * TEXTS_MAX
+    assert len(outgoing_record(states(made)[-1]).value or b"") < 2 * TEXTS_MAX
 
 
 def test_a_series_may_not_grow_beyond_what_is_kept() -> None:
@@ -104,7 +104,7 @@ def test_who_says_that_it_cannot_see_is_told_apart_by_what_is_kept_of_its_name()
 @pytest.mark.parametrize("text", ["", "abc", "äöü", "😀" * 5, "a😀b", "\ud800x"])
 @given(most=st.integers(0, 30))
 def test_a_text_is_cut_between_characters(text: str, most: int) -> None:
-    cut = cut_bytes(text, most)
+    cut = cut_text_to_bytes(text, most)
     assert len(cut.encode(errors="replace")) <= most
     assert text.encode(errors="replace").decode().startswith(cut.encode(errors="replace").decode())
     if len(text.encode(errors="replace")) > most:
@@ -153,7 +153,7 @@ def test_whatever_is_published_the_state_fits_a_record_and_can_be_read_back(
         made.until(at(second))
         hear(made, *(replace(report, at_ms=at(second) + again) for again in range(2)))
     for state in states(made):
-        assert len(outgoing(state).value or b"") <= RECORD_BYTES_MAX
+        assert len(outgoing_record(state).value or b"") <= RECORD_BYTES_MAX
         read_stored(state.state)
     before = made.state.inputs[KEY]
     made.restart()
@@ -195,11 +195,11 @@ def test_what_is_remembered_of_sizes_goes_only_where_it_does_not_fit_either() ->
     size = len(stored_bytes(whole))
     loads = {("q", "", astral(Random(9), 2_000), "", ""): MetricSeries(1, 1)}
     with patch.object(stored, "STATE_BYTES_MAX", size + 200):
-        fits, data = fitting(StoredState(scaled.remembered, scaled.due, 5, tuple(loads.items())))
+        fits, data = fit_stored_state(StoredState(scaled.remembered, scaled.due, 5, tuple(loads.items())))
         assert (fits.loads, fits.remembered.scaling.history) == ((), scaled.remembered.scaling.history)
         assert read_stored(data) == fits
     with patch.object(stored, "STATE_BYTES_MAX", 10):
-        fits, data = fitting(whole)
+        fits, data = fit_stored_state(whole)
     assert read_stored(data) == fits
     assert [one.reason for one in fits.remembered.scaling.conditions] == [STATE_TOO_LARGE]
     assert (fits.remembered.at_ms, fits.due, len(data) < 500) == (scaled.remembered.at_ms, scaled.due, True)
@@ -209,7 +209,7 @@ def test_a_state_leaves_room_for_the_rest_of_its_record() -> None:
     positions = tuple((f"topic-{number}/{2**31}", 2**62) for number in range(4))
     state = states(begun(hpa([external("q", "5")])))[-1]
     longest = replace(state, name="n" * 253, positions=positions, state=b"x" * STATE_BYTES_MAX)
-    assert len(outgoing(longest).value or b"") < RECORD_BYTES_MAX - 400_000
+    assert len(outgoing_record(longest).value or b"") < RECORD_BYTES_MAX - 400_000
 
 
 # ── Names in a policy, and what conditions say ──────────────────────────────────────────────────────────────────────

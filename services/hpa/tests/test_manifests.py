@@ -29,7 +29,7 @@ from hpa.core.kubernetes.policy import (
     ScalingRules,
     TargetValue,
 )
-from hpa.core.kubernetes.proposals import SeriesReading, propose
+from hpa.core.kubernetes.proposals import SeriesReading, propose_replicas
 from hpa.core.kubernetes.replicas import ReplicaContext
 from hpa.core.manifests.attached import read_attached
 from hpa.core.manifests.manifests import ScaleTarget, read_autoscaler
@@ -210,7 +210,7 @@ def test_a_scaled_object_is_read_with_all_its_triggers() -> None:
     assert found.activation == Activation(2, 0, 60_000, 0, 6, annotations)
     assert found.fallback == Fallback(6, 3, "currentReplicasIfHigher")
     assert found.warnings == ("triggers.authenticationRef: connections are those that the operator named",)
-    assert not found.always_active
+    assert not found.is_always_active
 
 
 def test_what_keda_passes_over_or_the_operator_decides_is_a_warning_and_the_rest_works() -> None:
@@ -272,7 +272,7 @@ def test_exact_lag_has_neither_a_dead_zone_nor_one_consumer_too_many(
     rows = [PartitionOffsets("orders.new", number, one, 0) for number, one in enumerate(share)]
     reading = SeriesReading((group_lag(trigger, rows, {}).metric_milli,))
     assert (
-        propose(found.autoscaler.metrics[0], reading, ReplicaContext(current, current, PodsSeen({}))).replicas
+        propose_replicas(found.autoscaler.metrics[0], reading, ReplicaContext(current, current, PodsSeen({}))).replicas
         == expected
     )
 

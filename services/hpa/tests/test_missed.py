@@ -39,8 +39,8 @@ def back(made: World, seconds: float, *late: Event, heard: tuple[Event, ...] = (
         made._append(event)
     made.now_ms = at(seconds)
     made.restart()
-    events = [one for event in heard for one in made.state.hear(made._append(event), made.now_ms)]
-    made._written([*events, *made.state.fire(made.now_ms)])
+    events = [one for event in heard for one in made.state.decide_on_record(made._append(event), made.now_ms)]
+    made._written([*events, *made.state.make_due_decisions(made.now_ms)])
     return [(one.replicas_before, one.replicas) for one in made.decided[before:]]
 
 
@@ -49,9 +49,9 @@ class Noting(HpaState):
 
     instants: tuple[int, ...] = ()
 
-    def _evaluate(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
+    def _evaluate_workload(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
         self.instants += (at_ms,)
-        return super()._evaluate(scaled, at_ms)
+        return super()._evaluate_workload(scaled, at_ms)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_night_is_not_decided_on_instant_by_instant(mode: str, manifest: dict[
     made = begun(manifest, replicas=2, rules=HpaRules(mode=mode), made_of=Noting)
     made.now_ms = at(12 * HOUR)
     made.restart()
-    decided = [one for one in made.state.fire(made.now_ms) if isinstance(one, ScaleDecided)]
+    decided = [one for one in made.state.make_due_decisions(made.now_ms) if isinstance(one, ScaleDecided)]
     assert isinstance(made.state, Noting)
     assert made.state.instants == (made.now_ms,)
     assert len(decided) <= 1
@@ -133,7 +133,7 @@ def test_what_was_due_before_a_record_is_decided_on_at_its_own_instant_though_th
     made = begun(window(OPENS, CLOSES, 30, metrics=[external("queue", "10")]), replicas=2)
     made.until(at(600))
     made.now_ms = at(805)
-    events = made.state.hear(made._append(load("queue", 20, at(804))), made.now_ms)
+    events = made.state.decide_on_record(made._append(load("queue", 20, at(804))), made.now_ms)
     assert [(one.replicas, one.at_ms) for one in events if isinstance(one, ScaleDecided)] == [(30, at(800))]
 
 
@@ -142,17 +142,17 @@ def test_a_standby_decides_on_what_it_read_before_a_policy_that_its_declarer_had
     """The instance that declared the policy lags in reading workloads, and loses its turn before it reads this one."""
     behind = World()
     standby = HpaState(behind.rules, lambda _: 0)
-    standby.read_whole()
+    standby.apply_early_records()
     workload = behind._append(declared(23))
-    standby.follow(workload)
+    standby.follow_record(workload)
     if is_known:
-        behind.state.hear(workload, behind.now_ms)
+        behind.state.decide_on_record(workload, behind.now_ms)
     window = {"name": "day", "timeZone": "UTC", "start": "0 8 * * *", "end": "0 9 * * *", "floor": 2}
     behind.policy(own(minReplicas=2, maxReplicas=10, calendar=[window]))
     for heard in behind.log[1:]:
-        standby.follow(heard)
+        standby.follow_record(heard)
     at_turn = standby.take_turn(lambda: Generation(9, 1), at(5))
-    events = [*at_turn, *standby.fire(at(5))]
-    assert standby.current(KEY) == 2
+    events = [*at_turn, *standby.make_due_decisions(at(5))]
+    assert standby.current_replicas(KEY) == 2
     assert len([one for one in events if isinstance(one, ScaleDecided)]) == (not is_known)
-    assert len(standby.unwritten()) == (not is_known)
+    assert len(standby.take_unwritten_states()) == (not is_known)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hpa.core.manifests.attached import read_attached
 from hpa.core.policies import Policies
 from hpa.core.requests import answers, declaring
-from hpa.core.requests.answers import PAGE_BYTES_MAX, PAGE_SIZE_MAX, TARGETS_MAX, find, list_policies
+from hpa.core.requests.answers import PAGE_BYTES_MAX, PAGE_SIZE_MAX, TARGETS_MAX, find_policy, list_policies
 from hpa.core.rules import HpaRules
 from hpa.core.scaled import RefusedPolicy, ScaledWorkload
 from hpa.core.state import HpaState
@@ -63,25 +63,25 @@ def test_what_is_found_is_what_a_look_at_all_would_find(changes: list[tuple[str,
             assert made.remove(key) is expected.pop(key, None)
         elif what == "again" and isinstance(known, ScaledWorkload):
             known.declared = declared
-            made.put(known)
+            made.put_policy(known)
         else:
             expected[key] = ScaledWorkload(declared, READ) if what == "scaled" else RefusedPolicy(declared, "why")
-            made.put(expected[key])
+            made.put_policy(expected[key])
         assert made.scaled | made.refused == expected
         for one in ("p", "q"):
             found = [had for had in expected.values() if (had.key[0], had.declared.policy) == ("a", one)]
-            assert sorted(had.key for had in made.named("a", one)) == sorted(had.key for had in found)
+            assert sorted(had.key for had in made.policies_named("a", one)) == sorted(had.key for had in found)
             of_kind = [had.key for had in found if had.declared.kind == "ScaledObject"]
-            assert sorted(had.key for had in made.named("a", one, "ScaledObject")) == sorted(of_kind)
+            assert sorted(had.key for had in made.policies_named("a", one, "ScaledObject")) == sorted(of_kind)
         assert list(walked(made, "")) == sorted(expected)
         assert list(walked(made, "b")) == sorted(one for one in expected if one[0] == "b")
 
 
 def walked(made: Policies, namespace: str) -> Iterator[tuple[str, str]]:
-    one = made.after(None, namespace)
+    one = made.next_policy_after(None, namespace)
     while one is not None:
         yield one.key
-        one = made.after(one.key, namespace)
+        one = made.next_policy_after(one.key, namespace)
 
 
 class NeverWalked(dict[Any, Any]):
@@ -102,12 +102,12 @@ def manifest(name: str, policy: str, **metric: Any) -> dict[str, Any]:
 
 def declare(state: HpaState, one: dict[str, Any], sequence: int) -> None:
     request = DeclarePolicyRequest(json.dumps(one))
-    applied(state, declaring.declare(state, request, Generation(1, sequence), sequence, lambda _: ()))
+    applied(state, declaring.declare_policy(state, request, Generation(1, sequence), sequence, lambda _: ()))
 
 
 def filled(count: int) -> HpaState:
     state = HpaState(HpaRules(), lambda _: 0)
-    state.read_whole()
+    state.apply_early_records()
     state.take_turn(lambda: Generation(1, 1), 0)
     for number in range(count):
         declare(state, manifest(f"w{number:03}", f"p{number:03}"), number + 1)
@@ -118,13 +118,13 @@ def test_one_policy_is_declared_found_and_deleted_without_a_look_at_all_others()
     state = filled(5)
     state.policies.scaled = state.scaled = NeverWalked(state.scaled)
     state.policies.refused = state.refused = NeverWalked(state.refused)
-    assert find(state, GetPolicyRequest("shop", "w003")).declared.policy == "p003"
-    assert find(state, GetPolicyRequest("shop", policy="p003")).key == ("shop", "w003")
+    assert find_policy(state, GetPolicyRequest("shop", "w003")).declared.policy == "p003"
+    assert find_policy(state, GetPolicyRequest("shop", policy="p003")).key == ("shop", "w003")
     declare(state, manifest("w003", "p003", most=7), 10)
     declare(state, manifest("other", "p003"), 11)
     with pytest.raises(RequestError, match="no scale policy of this name"):
-        find(state, GetPolicyRequest("shop", "w003"))
-    applied(state, declaring.delete(state, DeletePolicyRequest("shop", policy="p003")))
+        find_policy(state, GetPolicyRequest("shop", "w003"))
+    applied(state, declaring.delete_policy(state, DeletePolicyRequest("shop", policy="p003")))
     page = list_policies(state, ListPoliciesRequest("shop", 2, "shop/w001"))
     assert [one.name for one in page.policies] == ["w002", "w004"]
     assert page.next_page_token == ""
@@ -183,7 +183,7 @@ async def test_others_are_answered_between_two_queries_of_a_callers_declarations
     source = {"serverAddress": address, "threshold": "1"}
     triggers = [{"type": "prometheus", "metadata": {**source, "query": f"sum(a) - {index}"}} for index in range(10)]
     request = DeclarePolicyRequest(json.dumps(scaled_object(triggers)), plan_only=True)
-    with calls_of(PrometheusConnection.query_of) as calls:
+    with calls_of(PrometheusConnection.confined_query) as calls:
         asking = [asyncio.create_task(made.declare_policy(request)) for _ in range(5)]
         seen = [0]
         while not all(one.done() for one in asking):
@@ -224,8 +224,8 @@ def test_a_policy_that_is_deleted_while_a_page_is_made_ends_it_not() -> None:
     state = filled(4)
     page = answers.PolicyPage(state, ListPoliciesRequest())
     assert page.add()
-    state.delete(("shop", "w000"))
-    state.delete(("shop", "w001"))
+    state.forget_policy(("shop", "w000"))
+    state.forget_policy(("shop", "w001"))
     while page.add():
         pass
     assert [one.name for one in page.reply().policies] == ["w000", "w002", "w003"]

@@ -41,21 +41,21 @@ def test_a_quiet_policy_stays_no_further_behind_than_its_bound() -> None:
     before, sizes = len(states(made)), list(made.decided)
     others(made, 100, from_second=1_001)
     ends = sum(1 for one in made.log if one.topic == LOAD.name)
-    assert ends - made.state.load_starts()[PLACE] <= FEW.positions_behind_max
+    assert ends - made.state.retained_start_offsets()[PLACE] <= FEW.positions_behind_max
     assert len(states(made)) - before <= 100 / FEW.positions_behind_max
     assert {one.name for one in states(made)} == {KEY[1]}
     assert made.decided == sizes
     made.restart()
-    assert ends - made.state.load_starts()[PLACE] <= FEW.positions_behind_max
+    assert ends - made.state.retained_start_offsets()[PLACE] <= FEW.positions_behind_max
 
 
 def test_where_nothing_is_scaled_nothing_is_written() -> None:
     made = quiet()
-    made.state.delete(KEY)
+    made.state.forget_policy(KEY)
     before = len(states(made))
     others(made, 100, from_second=1_001)
     assert len(states(made)) == before
-    assert made.state.load_starts() == {}
+    assert made.state.retained_start_offsets() == {}
 
 
 def test_a_position_that_is_told_does_not_pass_what_waits_to_be_decided_on() -> None:
@@ -66,13 +66,13 @@ def test_a_position_that_is_told_does_not_pass_what_waits_to_be_decided_on() -> 
         made._append(replace(load("queue", number, at(1_001)), name=f"other-{number}"))
     taken = HpaState(FEW, lambda _: 0)
     for heard in made.log:
-        taken.follow(heard)
-    taken.read_whole()
+        taken.follow_record(heard)
+    taken.apply_early_records()
     assert taken.take_turn(made._generation, at(1_001), 0) == []
-    assert taken.unwritten() == []
-    taken.fire(at(1_001))
-    assert [one.positions for one in taken.unwritten() if isinstance(one, ScaleStateChanged)]
-    assert taken.load_starts()[PLACE] > waiting.offset
+    assert taken.take_unwritten_states() == []
+    taken.make_due_decisions(at(1_001))
+    assert [one.positions for one in taken.take_unwritten_states() if isinstance(one, ScaleStateChanged)]
+    assert taken.retained_start_offsets()[PLACE] > waiting.offset
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -97,16 +97,18 @@ def test_a_standby_keeps_nothing_of_what_a_state_of_the_partition_has_seen() -> 
     assert isinstance(policy.event, ScalePolicyDeclared)
     standby = HpaState(FEW, lambda _: 0)
     for heard in (*made.log, policy_of("busy", policy.event)):
-        standby.follow(heard)
-    standby.read_whole()
+        standby.follow_record(heard)
+    standby.apply_early_records()
     offset = standby.positions.reached[PLACE]
     with patch.object(unseen, "UNSEEN_LOOK", 20):
         for number in range(500):
-            standby.follow(HeardRecord(LOAD.name, 0, offset + number, "/".join(KEY), load("queue", number, at(9))))
+            standby.follow_record(
+                HeardRecord(LOAD.name, 0, offset + number, "/".join(KEY), load("queue", number, at(9)))
+            )
             if number % 10 == 9:
                 seen = ((f"{LOAD.name}/0", offset + number),)
                 said = replace(states(made)[-1], name="busy", positions=seen, generation=Generation(9, number))
-                standby.follow(HeardRecord(SCALE_STATE.name, 0, number, "shop/busy", said))
+                standby.follow_record(HeardRecord(SCALE_STATE.name, 0, number, "shop/busy", said))
     assert len(standby.scaled[KEY].unseen) <= 40
 
 

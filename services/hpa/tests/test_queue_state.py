@@ -12,11 +12,11 @@ from hpa.core.own.queue_state import (
     PartitionRun,
     QueueObservation,
     QueueState,
-    arrivals_of,
-    decided,
-    learned,
-    rate_of,
+    decide_drain_size,
+    expected_arrival_rate,
+    learned_replica_rate,
     runs_of,
+    state_with_observation,
 )
 
 SERVICE = ServiceRate(50.0, 30.0, 5.0)
@@ -27,7 +27,7 @@ def followed(rows: list[tuple[list[int], list[int]]], reading: int, state: Queue
     """(latest, committed) of each partition, every 5 s."""
     for number, (latest, committed) in enumerate(rows):
         offsets = tuple(Offsets(*pair) for pair in zip(latest, committed, strict=True))
-        state = learned(state, QueueObservation(5000 * number, offsets, reading, reading))
+        state = state_with_observation(state, QueueObservation(5000 * number, offsets, reading, reading))
     return state
 
 
@@ -44,28 +44,28 @@ def followed(rows: list[tuple[list[int], list[int]]], reading: int, state: Queue
 )
 def test_arrivals_to_come(rates: list[float], expected: float) -> None:
     came = [ArrivalRate(5000 * number, 5.0, rate) for number, rate in enumerate(rates)]
-    assert arrivals_of(came) == pytest.approx(expected)
+    assert expected_arrival_rate(came) == pytest.approx(expected)
 
 
 def test_the_rate_is_learned_from_replicas_that_never_waited() -> None:
     busy = [([100_000] * 4, [2000 * step] * 4) for step in range(12)]
-    assert rate_of(followed(busy, 2).work, 50.0) == pytest.approx(800.0, rel=0.02)
+    assert learned_replica_rate(followed(busy, 2).work, 50.0) == pytest.approx(800.0, rel=0.02)
 
 
 def test_a_replica_that_waited_says_nothing_of_the_rate() -> None:
     idle = [([10 * step] * 4, [10 * step] * 4) for step in range(12)]
-    assert rate_of(followed(idle, 2).work, 50.0) == 50.0
+    assert learned_replica_rate(followed(idle, 2).work, 50.0) == 50.0
 
 
 def test_what_was_assumed_gives_way_to_what_is_seen() -> None:
     few = [([1000] * 2, [step] * 2) for step in range(3)]
-    assert 0.2 < rate_of(followed(few, 2).work, 4.0) < 2.0
+    assert 0.2 < learned_replica_rate(followed(few, 2).work, 4.0) < 2.0
 
 
 def test_the_same_record_twice_changes_nothing() -> None:
     state = followed([([10, 10], [5, 5]), ([20, 20], [9, 9])], 1)
     assert state.seen is not None
-    assert learned(state, state.seen) == state
+    assert state_with_observation(state, state.seen) == state
 
 
 def many(topics: dict[str, list[tuple[int, int]]], at_ms: int, reading: int = 2) -> QueueObservation:
@@ -78,22 +78,22 @@ def many(topics: dict[str, list[tuple[int, int]]], at_ms: int, reading: int = 2)
 @pytest.mark.parametrize("topic", ["a", "z"], ids=["before the others", "behind them"])
 def test_what_stands_in_a_topic_that_is_new_to_the_group_did_not_come_now(topic: str) -> None:
     """A million records of a topic that the group begins to read: what came to the others goes on being counted."""
-    state = learned(NOTHING_SEEN, many({"m": [(100, 90), (200, 90)]}, 0))
-    state = learned(state, many({"m": [(110, 90), (220, 90)]}, 5000))
-    state = learned(state, many({"m": [(120, 90), (240, 90)], topic: [(10**6, 0)] * 3}, 10_000))
+    state = state_with_observation(NOTHING_SEEN, many({"m": [(100, 90), (200, 90)]}, 0))
+    state = state_with_observation(state, many({"m": [(110, 90), (220, 90)]}, 5000))
+    state = state_with_observation(state, many({"m": [(120, 90), (240, 90)], topic: [(10**6, 0)] * 3}, 10_000))
     assert [one.rate for one in state.came] == [6.0, 6.0]
     assert sorted(state.counts) == pytest.approx([0, 0, 0, 20, 40], rel=0.01)
     assert state.counts[-1 if topic == "a" else 1] == pytest.approx(40, rel=0.01)
-    state = learned(state, many({"m": [(130, 90), (260, 90)], topic: [(10**6 + 10, 0)] * 3}, 15_000))
+    state = state_with_observation(state, many({"m": [(130, 90), (260, 90)], topic: [(10**6 + 10, 0)] * 3}, 15_000))
     assert state.came[-1].rate == 12.0
 
 
 def test_a_topic_that_the_group_reads_no_more_is_forgotten() -> None:
     """And of the rate nothing is learned where other partitions are read than before."""
-    state = learned(NOTHING_SEEN, many({"a": [(500, 400)], "m": [(100, 10)]}, 0))
-    state = learned(state, many({"a": [(600, 400)], "m": [(110, 20)]}, 5000))
+    state = state_with_observation(NOTHING_SEEN, many({"a": [(500, 400)], "m": [(100, 10)]}, 0))
+    state = state_with_observation(state, many({"a": [(600, 400)], "m": [(110, 20)]}, 5000))
     work = state.work
-    state = learned(state, many({"m": [(120, 30)]}, 10_000))
+    state = state_with_observation(state, many({"m": [(120, 30)]}, 10_000))
     assert (state.came[-1].rate, len(state.counts), state.work) == (2.0, 1, work)
 
 
@@ -104,14 +104,14 @@ def test_partitions_that_follow_each_other_are_one_run() -> None:
 
 def test_a_state_of_an_older_version_goes_on_by_place() -> None:
     """It did not say which partitions it had seen."""
-    state = learned(NOTHING_SEEN, QueueObservation(0, (Offsets(10, 0), Offsets(20, 0)), 1, 1))
-    state = learned(state, many({"m": [(20, 0), (40, 0)]}, 5000))
+    state = state_with_observation(NOTHING_SEEN, QueueObservation(0, (Offsets(10, 0), Offsets(20, 0)), 1, 1))
+    state = state_with_observation(state, many({"m": [(20, 0), (40, 0)]}, 5000))
     assert state.came[-1].rate == 6.0
 
 
 def test_nothing_is_decided_of_a_queue_that_was_never_seen() -> None:
     with pytest.raises(ValueError, match="never seen"):
-        decided(NOTHING_SEEN, SERVICE, TARGET, (0, 10))
+        decide_drain_size(NOTHING_SEEN, SERVICE, TARGET, (0, 10))
 
 
 def sizes_of(bursts: set[int], observations: int) -> list[int]:
@@ -120,8 +120,8 @@ def sizes_of(bursts: set[int], observations: int) -> list[int]:
     for number in range(observations):
         came += 20_000 * (number in bursts)
         offsets = (Offsets(came, came - 20_000 * (number in bursts)),) * 4
-        state = learned(state, QueueObservation(5000 * (1 + number), offsets, sizes[-1], sizes[-1]))
-        wish, state = decided(state, SERVICE, TARGET, (0, 10))
+        state = state_with_observation(state, QueueObservation(5000 * (1 + number), offsets, sizes[-1], sizes[-1]))
+        wish, state = decide_drain_size(state, SERVICE, TARGET, (0, 10))
         sizes.append(wish.replicas)
     return sizes[1:]
 
@@ -149,6 +149,6 @@ def test_always_within_the_bounds(rows: list[tuple[int, int]], least: int) -> No
         latest += come
         committed = min(latest, committed + read)
         seen = QueueObservation(5000 * number, (Offsets(latest, committed, 5.0),) * 12, replicas, replicas)
-        wish, state = decided(learned(state, seen), SERVICE, TARGET, (least, 9))
+        wish, state = decide_drain_size(state_with_observation(state, seen), SERVICE, TARGET, (least, 9))
         assert least <= wish.replicas <= 9
         replicas = wish.replicas

@@ -7,7 +7,7 @@ import pytest
 
 from hpa.core.heard.heard import HeardRecord
 from hpa.core.requests import declaring
-from hpa.core.requests.answers import explain, find, list_policies, policy_reply
+from hpa.core.requests.answers import explain, find_policy, list_policies, policy_reply
 from hpa.core.requests.reporting import ReportCheck
 from hpa.core.scaled import BadPolicy
 from hpa.core.state import HpaState
@@ -41,10 +41,10 @@ def restarted(made: World) -> list[str]:
     made.state = HpaState(made.rules, lambda _: 0)
     for heard in made.log:
         try:
-            made.state.follow(heard)
+            made.state.follow_record(heard)
         except BadPolicy as error:
             bad.append(str(error))
-    made.state.read_whole()
+    made.state.apply_early_records()
     made.epoch += 1
     made._written(made.state.take_turn(made._generation, made.now_ms))
     return bad
@@ -73,30 +73,33 @@ def test_it_is_shown_with_the_reason_and_the_size_stays(manifest: bytes, words: 
         made.say(pods("own-1", [900] * 6, START_MS + 1000 * second, second))
     assert (sizes(made), made.replicas) == (decided, 6)
     (listed,) = list_policies(made.state, ListPoliciesRequest()).policies
-    got = policy_reply(made.state, find(made.state, GetPolicyRequest(KEY[0], policy="web-hpa")))
+    got = policy_reply(made.state, find_policy(made.state, GetPolicyRequest(KEY[0], policy="web-hpa")))
     assert (listed.policy, listed.replicas, listed.targets) == ("web-hpa", 6, "refused")
     assert (got.replicas_min, got.replicas_max) == (-1, -1)
     assert words in got.warnings[0]
-    (condition,) = explain(made.state, find(made.state, GetPolicyRequest(*KEY))).conditions
+    (condition,) = explain(made.state, find_policy(made.state, GetPolicyRequest(*KEY))).conditions
     assert (condition.type, condition.status, condition.reason) == ("ScalingActive", "False", "PolicyRefused")
     assert words in condition.message
-    assert ReportCheck(made.state, START_MS).accepted((load("queue", 5, START_MS),))[1][0].code == "FAILED_PRECONDITION"
+    assert (
+        ReportCheck(made.state, START_MS).accept_reports((load("queue", 5, START_MS),))[1][0].code
+        == "FAILED_PRECONDITION"
+    )
 
 
 def test_a_standby_shows_it_too_and_is_not_filled_by_what_it_never_decides_on() -> None:
     made = world()
     event = refuse(made, b"{}")
     with pytest.raises(BadPolicy):
-        made.state.follow(HeardRecord(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
+        made.state.follow_record(HeardRecord(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
     for second in range(2, 100):
-        made.state.follow(made._append(pods("own-1", [900] * 6, START_MS + 1000 * second, second)))
+        made.state.follow_record(made._append(pods("own-1", [900] * 6, START_MS + 1000 * second, second)))
     assert list(made.state.refused) == [KEY]
     assert not made.state.scaled
 
 
 def declare(made: World, manifest: dict[str, Any]) -> list[Any]:
     request = DeclarePolicyRequest(json.dumps(manifest))
-    decision = declaring.declare(made.state, request, Generation(9, 1), made.now_ms, lambda _: ())
+    decision = declaring.declare_policy(made.state, request, Generation(9, 1), made.now_ms, lambda _: ())
     events, _ = applied(made.state, decision)
     made._written(events)
     return events
@@ -125,7 +128,7 @@ def test_another_policy_for_the_workload_waits_until_it_is_deleted() -> None:
     other = hpa([cpu_at(50)]) | {"metadata": {"name": "other", "namespace": KEY[0]}}
     with pytest.raises(RequestError, match="HorizontalPodAutoscaler web-hpa scales it already"):
         declare(made, other)
-    events, reply = applied(made.state, declaring.delete(made.state, DeletePolicyRequest(*KEY)))
+    events, reply = applied(made.state, declaring.delete_policy(made.state, DeletePolicyRequest(*KEY)))
     assert (len(events), reply.policy) == (3, "web-hpa")
     assert all(isinstance(event, Tombstone) for event in events)
     assert made.state.policies.get(KEY) is None

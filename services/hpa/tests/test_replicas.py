@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from hpa.core.kubernetes.pods import CountedPod, PodContainer, PodKey, PodsSeen, Sample
 from hpa.core.kubernetes.policy import AVERAGE_VALUE, PODS, RESOURCE, UTILIZATION, Metric, TargetValue
-from hpa.core.kubernetes.proposals import PodReading, propose
-from hpa.core.kubernetes.replicas import Proposal, ReplicaContext, external_average, object_value
+from hpa.core.kubernetes.proposals import PodReading, propose_replicas
+from hpa.core.kubernetes.replicas import Proposal, ReplicaContext, propose_by_external_average, propose_by_object_value
 from hpa.core.kubernetes.totals import NoPods, NoUsableMetrics
 
 RUNNING = CountedPod(
@@ -26,11 +26,11 @@ def samples_of(seen: PodsSeen, by_cluster: dict[str, int]) -> dict[PodKey, Sampl
 
 
 def by_utilization(scene: ReplicaContext, samples: dict[PodKey, Sample], percent: int) -> Proposal:
-    return propose(Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, percent)), PodReading(samples), scene)
+    return propose_replicas(Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, percent)), PodReading(samples), scene)
 
 
 def by_average(scene: ReplicaContext, samples: dict[PodKey, Sample], milli: int) -> Proposal:
-    return propose(Metric(PODS, "load", TargetValue(AVERAGE_VALUE, milli)), PodReading(samples), scene)
+    return propose_replicas(Metric(PODS, "load", TargetValue(AVERAGE_VALUE, milli)), PodReading(samples), scene)
 
 
 def scene(seen: PodsSeen, current: int | None = None) -> ReplicaContext:
@@ -80,7 +80,7 @@ def test_without_pods_there_is_nothing_to_multiply() -> None:
 )
 def test_a_value_for_all_pods_counts_lost_ones_where_that_is_careful(value: int, expected: int) -> None:
     seen = seen_in({"one": 2, "two": 2}, frozenset({"two"}))
-    assert object_value(ReplicaContext(4, 4, seen), value, 10).replicas == expected
+    assert propose_by_object_value(ReplicaContext(4, 4, seen), value, 10).replicas == expected
 
 
 @given(
@@ -115,7 +115,7 @@ def test_a_load_that_is_measured_a_little_otherwise_moves_nothing(
     of_all = 1000 * target * replicas
     for part in (first, then):
         assert (
-            external_average(
+            propose_by_external_average(
                 ReplicaContext(replicas, replicas, seen_in({})), [round(of_all * part)], 1000 * target
             ).replicas
             == replicas

@@ -83,7 +83,7 @@ def world() -> World:
 )
 def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) -> None:
     made = world()
-    taken, answers = ReportCheck(made.state, START_MS).accepted((report, LOAD))
+    taken, answers = ReportCheck(made.state, START_MS).accept_reports((report, LOAD))
     assert [answer.code for answer in answers] == [code, "OK"]
     assert words in answers[0].text
     assert len(taken) == (2 if code == "OK" else 1)
@@ -95,7 +95,7 @@ def test_the_answer_to_a_report_names_a_few_metrics_which_are_looked_for_once(ca
     made = World()
     made.policy(hpa([external(f"queue-{number:02}", "10") for number in range(20)]))
     with calls_of(reporting.names_of) as calls:
-        _, answers = ReportCheck(made.state, START_MS).accepted([load("other", 1, START_MS)] * 500)
+        _, answers = ReportCheck(made.state, START_MS).accept_reports([load("other", 1, START_MS)] * 500)
     assert len(calls) == 1
     (text,) = {answer.text for answer in answers}
     assert text.endswith("; queue-06; queue-07; 12 more")
@@ -104,7 +104,7 @@ def test_the_answer_to_a_report_names_a_few_metrics_which_are_looked_for_once(ca
 def test_the_answer_to_a_report_has_a_bound() -> None:
     made = World()
     made.policy(hpa([external(f"queue-{number:02}" + "x" * 200, "10") for number in range(8)]))
-    _, answers = ReportCheck(made.state, START_MS).accepted((load("other", 1, START_MS),))
+    _, answers = ReportCheck(made.state, START_MS).accept_reports((load("other", 1, START_MS),))
     assert len(answers[0].text.encode()) <= ANSWER_BYTES_MAX
 
 
@@ -156,7 +156,7 @@ def test_an_explanation_can_be_said_whatever_was_reported() -> None:
 def test_what_the_policy_does_not_look_at_is_not_taken_and_that_is_said(report: Any, words: str) -> None:
     made = World()
     made.policy(hpa([external("queue", "10"), OF_PODS]))
-    taken, answers = ReportCheck(made.state, START_MS).accepted((report,))
+    taken, answers = ReportCheck(made.state, START_MS).accept_reports((report,))
     assert not taken
     assert answers[0].code == "NOT_FOUND"
     assert words in answers[0].text

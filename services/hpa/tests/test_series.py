@@ -2,7 +2,14 @@
 
 import pytest
 
-from hpa.core.series import FUNCTIONS, QUERY_CHARACTERS_MAX, QUERY_PARTS_MAX, QUERY_WORDS_MAX, QueryRefused, confined
+from hpa.core.series import (
+    FUNCTIONS,
+    QUERY_CHARACTERS_MAX,
+    QUERY_PARTS_MAX,
+    QUERY_WORDS_MAX,
+    QueryRefused,
+    confine_query,
+)
 
 L = 'namespace="shop"'
 FORCED = (
@@ -33,7 +40,7 @@ FORCED = (
 @pytest.mark.parametrize(("query", "expected"), FORCED)
 def test_each_selector_gets_the_label(query: str, expected: str) -> None:
     """But for its blanks."""
-    assert confined(query, "namespace", "shop").split() == expected.split()
+    assert confine_query(query, "namespace", "shop").split() == expected.split()
 
 
 REFUSED = (
@@ -70,7 +77,7 @@ REFUSED = (
 @pytest.mark.parametrize(("query", "words"), REFUSED)
 def test_what_cannot_be_confined_is_refused_and_says_why(query: str, words: str) -> None:
     with pytest.raises(QueryRefused) as refused:
-        confined(query, "namespace", "shop")
+        confine_query(query, "namespace", "shop")
     assert words in str(refused.value)
 
 
@@ -83,20 +90,20 @@ def test_what_cannot_be_confined_is_refused_and_says_why(query: str, words: str)
     ],
 )
 def test_as_much_as_may_be_is_confined(query: str) -> None:
-    assert L in confined(query, "namespace", "shop")
+    assert L in confine_query(query, "namespace", "shop")
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_each_function_of_the_list_is_one_of_promql(name: str) -> None:
     """The parser knows it: with wrong arguments it says which are expected."""
     with pytest.raises(QueryRefused, match=rf"in call to (function )?'{name}'"):
-        confined(f"{name}({', '.join('9' * 9)})", "namespace", "shop")
+        confine_query(f"{name}({', '.join('9' * 9)})", "namespace", "shop")
 
 
 def test_a_value_that_would_end_its_text_is_refused() -> None:
     for value in ('shop"', 'shop"} or a{x="', "shop\\"):
         with pytest.raises(QueryRefused):
-            confined("a", "namespace", value)
+            confine_query("a", "namespace", value)
 
 
 CPU = 'rate(container_cpu_usage_seconds_total{pod=~"web-[a-z0-9]{8,10}-[a-z0-9]{5}",container!=""}[3m])'
@@ -121,4 +128,4 @@ USUAL = (
 @pytest.mark.parametrize("query", USUAL)
 def test_what_people_usually_ask_is_confined(query: str) -> None:
     """Queries as KEDA's documentation and those of exporters have them, and two long ones."""
-    assert L in confined(query, "namespace", "shop")
+    assert L in confine_query(query, "namespace", "shop")

@@ -17,7 +17,7 @@ from hpa.core.rules import HpaRules
 from hpa.core.state import ALL, HpaState
 from hpa.service import Hpa, HpaClocks
 from hpa.settings import HpaSettings
-from spillway.addresses import LOAD, address_of, pods_address
+from spillway.addresses import LOAD, address_of_event, pods_address
 from spillway.api_scaling import DeclarePolicyRequest
 from spillway.events import Event
 from spillway.events_scaling import LoadObserved, ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
@@ -47,8 +47,8 @@ class Process:
         self.most, self.log = most, log
         self.state = HpaState(RULES, lambda _: 0)
         for heard in log:
-            self.state.follow(heard)
-        self.state.read_whole()
+            self.state.follow_record(heard)
+        self.state.apply_early_records()
         turns = sum(1 for one in log if isinstance(one.event, ScalePolicyDeclared))
         sequence = count(len(log))
         self._next = lambda: Generation(1 + turns, next(sequence))
@@ -61,19 +61,19 @@ class Process:
         made = begun(manifest)
         (event,) = [one.event for one in made.log if isinstance(one.event, ScalePolicyDeclared)]
         policy = replace(event, name=name, policy=name, generation=self._next(), declared_ms=now_ms)
-        self._write(self.state.declare(policy))
+        self._write(self.state.put_policy_in_force(policy))
 
     def hear(self, event: Event, now_ms: int) -> None:
-        self._write(self.state.hear(self.append(event), now_ms))
+        self._write(self.state.decide_on_record(self.append(event), now_ms))
 
     def step(self, now_ms: int) -> None:
-        self._write(self.state.fire(now_ms, self.most))
+        self._write(self.state.make_due_decisions(now_ms, self.most))
 
     def finish(self, now_ms: int) -> None:
-        self._write(self.state.fire(now_ms))
+        self._write(self.state.make_due_decisions(now_ms))
 
     def append(self, event: Event) -> HeardRecord:
-        address = address_of(event)
+        address = address_of_event(event)
         offset = sum(1 for one in self.log if one.topic == address.topic.name)
         self.log.append(HeardRecord(address.topic.name, 0, offset, address.key, event))
         return self.log[-1]
@@ -84,7 +84,7 @@ class Process:
         self.log.append(HeardRecord(address.topic.name, 0, offset, address.key, None))
 
     def _write(self, events: list[Event]) -> None:
-        for event in (*events, *self.state.unwritten()):
+        for event in (*events, *self.state.take_unwritten_states()):
             self.append(event)
 
 
@@ -182,9 +182,9 @@ def _kept(log: list[HeardRecord]) -> list[HeardRecord]:
     state = HpaState(RULES, lambda _: 0)
     for heard in log:
         if not isinstance(heard.event, LoadObserved):
-            state.follow(heard)
-    state.read_whole()
-    start = state.load_starts().get((LOAD.name, 0), 0)
+            state.follow_record(heard)
+    state.apply_early_records()
+    start = state.retained_start_offsets().get((LOAD.name, 0), 0)
     return [one for one in log if not isinstance(one.event, LoadObserved) or one.offset >= start]
 
 
@@ -193,27 +193,29 @@ async def test_what_is_new_is_decided_on_between_slices_of_what_is_due() -> None
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
     clock = [at(0)]
     made = Hpa(bus, HpaSettings(dues_in_group_max=2), "hpa-1", HpaClocks(lambda: clock[0], lambda: 0.0))
-    async with bus.standby_turn("hpa", "hpa-1") as waiting:
-        turn = WriterTurn(await waiting.wait())
-        made.state.read_whole()
-        made.step(turn)
+    async with bus.join_standby_group("hpa", "hpa-1") as waiting:
+        turn = WriterTurn(await waiting.wait_for_turn())
+        made.state.apply_early_records()
+        made.decide_step(turn)
         offsets = count()
         for name in NAMES:
-            await made._hear([_record(replace(declared(2), name=name), next(offsets))], {})
+            await made._queue_records([_record(replace(declared(2), name=name), next(offsets))], {})
             (policy,) = [one for one in begun(POLICIES[0]).log if isinstance(one.event, ScalePolicyDeclared)]
             assert isinstance(policy.event, ScalePolicyDeclared)
-            made.state.declare(replace(policy.event, name=name, policy=name, generation=turn.next_generation()))
-            await made._hear([_record(replace(load("queue", 20, at(0)), name=name), next(offsets))], {})
-        made.step(turn)
+            made.state.put_policy_in_force(
+                replace(policy.event, name=name, policy=name, generation=turn.next_generation())
+            )
+            await made._queue_records([_record(replace(load("queue", 20, at(0)), name=name), next(offsets))], {})
+        made.decide_step(turn)
         clock[0] = at(130)  # All of their values are too old.
         made.standby.requests.asked.clear()
-        first = made.step(turn)
+        first = made.decide_step(turn)
         assert made.standby.requests.asked.is_set()
-        await made._hear([_record(replace(load("queue", 90, at(130)), name=NAMES[3]), next(offsets))], {})
-        second, third = made.step(turn), made.step(turn)
+        await made._queue_records([_record(replace(load("queue", 90, at(130)), name=NAMES[3]), next(offsets))], {})
+        second, third = made.decide_step(turn), made.decide_step(turn)
         made.standby.requests.asked.clear()
         clock[0] = at(131)
-        last = made.step(turn)
+        last = made.decide_step(turn)
         at_rest = not made.standby.requests.asked.is_set()
     states = [[one.name for one in step.events if isinstance(one, ScaleStateChanged)] for step in (first, second)]
     assert states == [NAMES[:2], [NAMES[3], NAMES[2]]]
@@ -222,7 +224,7 @@ async def test_what_is_new_is_decided_on_between_slices_of_what_is_due() -> None
 
 
 def _record(event: Event, offset: int) -> HeardRecord:
-    address = address_of(event)
+    address = address_of_event(event)
     return HeardRecord(address.topic.name, 0, offset, address.key, event)
 
 
@@ -250,18 +252,18 @@ async def test_records_that_take_long_are_decided_on_in_steps_each_of_which_writ
     made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", HpaClocks(lambda: at(10), Slow(0.1)))
     world = begun(POLICIES[0])
     made._state, made._has_begun = world.state, True
-    await made._hear([_record(said_once(number), number) for number in range(1, 10)], {})
+    await made._queue_records([_record(said_once(number), number) for number in range(1, 10)], {})
     reached = []
     while made._heard:
         made.standby.requests.asked.clear()
-        decided = made.step(WriterTurn(NoWriter()))
+        decided = made.decide_step(WriterTurn(NoWriter()))
         (written,) = [one for one in decided.events if isinstance(one, ScaleStateChanged)]
         reached.append(dict(written.positions)[f"{LOAD.name}/0"])
         assert made.standby.requests.asked.is_set() == bool(made._heard)
     assert reached == [4, 6, 8, 10]
     at_once = begun(POLICIES[0])
     for number in range(1, 10):
-        at_once.state.hear(_record(said_once(number), number), at(10))
+        at_once.state.decide_on_record(_record(said_once(number), number), at(10))
     assert made.state.decided[KEY].replicas == at_once.state.decided[KEY].replicas > 1
 
 
@@ -271,10 +273,10 @@ async def test_what_a_turn_before_left_of_one_workload_is_decided_on_in_steps_an
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
     made = Hpa(bus, HpaSettings(step_seconds=0.05), "hpa-1", HpaClocks(lambda: at(10), Slow(0.1)))
     made._state = state
-    await made._hear([_record(said_once(8), 8)], {})
+    await made._queue_records([_record(said_once(8), 8)], {})
     left = []
     while made._heard:
-        made.step(WriterTurn(NoWriter()))
+        made.decide_step(WriterTurn(NoWriter()))
         left.append((len(state.scaled[KEY].unseen), len(made._heard)))
     assert left == [(5, 1), (3, 1), (1, 1), (0, 0)]
     assert state.inputs[KEY].loads["queue", "", "", "", ""].value_milli == 80_000
@@ -287,7 +289,7 @@ async def test_a_policy_that_is_declared_anew_waits_for_what_is_left_of_its_work
     state.take_turn(lambda: Generation(9, 1), at(10), 0)
     request = DeclarePolicyRequest(json.dumps(hpa([external("jobs", "10")])))
     with pytest.raises(declaring.LeftBefore):
-        declaring.declare(state, request, Generation(9, 2), at(10), lambda _: ())
+        declaring.declare_policy(state, request, Generation(9, 2), at(10), lambda _: ())
     bus = LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1")
     made = Hpa(bus, HpaSettings(dues_in_group_max=200), "hpa-1", HpaClocks(lambda: at(10), lambda: 0.0))
     turn = WriterTurn(NoWriter())
@@ -298,7 +300,7 @@ async def test_a_policy_that_is_declared_anew_waits_for_what_is_left_of_its_work
     decided = []
     for _ in range(3):
         made.standby.requests.asked.clear()
-        decided.append(made.step(turn))
+        decided.append(made.decide_step(turn))
         assert made.standby.requests.asked.is_set() == (len(decided) < 3)
     asking.cancel()
     declares = [any(isinstance(one, ScalePolicyDeclared) for one in step.events) for step in decided]
@@ -321,16 +323,16 @@ def test_no_decision_depends_on_when_the_time_for_what_a_turn_before_left_is_ove
     whole.finish(at(70))
     asked = cycle([*overs, True])
     while sliced.state.is_behind:
-        sliced._write(sliced.state.fire(at(70), most, lambda: next(asked)))
+        sliced._write(sliced.state.make_due_decisions(at(70), most, lambda: next(asked)))
     assert decisions(sliced.log) == decisions(whole.log)
     assert known_of(sliced) == known_of(whole)
 
 
 def test_what_a_turn_before_left_is_decided_on_by_its_times() -> None:
     made = taking_over([("pods", 9, 1), ("queue", 5, 1)])
-    made.state.fire(at(9), 1)
+    made.state.make_due_decisions(at(9), 1)
     assert made.state.scaled[KEY].remembered.at_ms == at(5)
-    made.state.fire(at(9), 1)
+    made.state.make_due_decisions(at(9), 1)
     assert made.state.scaled[KEY].remembered.at_ms == at(9)
 
 
@@ -341,13 +343,13 @@ def test_who_is_killed_within_a_workload_leaves_the_rest_of_it_to_the_next(
     """A state that is written in between says of no record that is still to be decided on that it was."""
     killed = taking_over(left)
     for _ in range(slices):
-        killed._write(killed.state.fire(at(70), ALL, lambda: True))
+        killed._write(killed.state.make_due_decisions(at(70), ALL, lambda: True))
     scaled = killed.state.scaled[KEY]
     still = {(one.topic, one.offset) for one in scaled.unseen}
     after = HpaState(RULES, lambda _: 0)
     for heard in killed.log:
-        after.follow(heard)
-    after.read_whole()
+        after.follow_record(heard)
+    after.apply_early_records()
     assert still <= {(one.topic, one.offset) for one in after.scaled[KEY].unseen}
 
 
@@ -395,11 +397,11 @@ async def test_what_is_due_before_one_record_is_decided_on_in_steps_and_the_reco
     made = Hpa(bus, HpaSettings(step_seconds=0.25), "hpa-1", HpaClocks(lambda: at(119), Slow(0.1)))
     state = made._state = world.state
     made._has_begun = True
-    await made._hear([_record(of_pod(0, 7, at(128)), 20), _record(of_pod(1, 8, at(128)), 21)], {})
+    await made._queue_records([_record(of_pod(0, 7, at(128)), 20), _record(of_pod(1, 8, at(128)), 21)], {})
     steps = []
     while made._heard:
         made.standby.requests.asked.clear()
-        decided = made.step(WriterTurn(NoWriter()))
+        decided = made.decide_step(WriterTurn(NoWriter()))
         (written,) = [one for one in decided.events if isinstance(one, ScaleStateChanged)]
         value = state.inputs[KEY].loads["busy", "", "", "", "p0"].value_milli
         steps.append((written.at_ms, dict(written.positions)[f"{LOAD.name}/0"], value))
@@ -443,7 +445,7 @@ def test_no_decision_depends_on_when_the_time_for_what_is_due_before_a_record_is
         whole.hear(event, now_ms)
         heard = sliced.append(event)
         while True:
-            events, is_heard = sliced.state.hear_while(heard, now_ms, lambda: next(asked))
+            events, is_heard = sliced.state.decide_on_record_in_time(heard, now_ms, lambda: next(asked))
             sliced._write(events)
             if is_heard:
                 break

@@ -40,9 +40,9 @@ ORDERS = (
 def test_who_is_asked(waiting: str, expected: str) -> None:
     slots = Slots(4, 3)
     for one in waiting.split():
-        slots.wait(asker(one))
+        slots.enqueue_question(asker(one))
     found = []
-    while (one := slots.next()) is not None:
+    while (one := slots.start_next_question()) is not None:
         found.append(text_of(one))
     assert found == expected.split()
 
@@ -51,25 +51,25 @@ def test_the_namespace_of_which_fewest_are_asked_comes_first() -> None:
     slots = Slots(4, 3)
     a, b = ([asker(f"{name}/x") for _ in range(4)] for name in "ab")
     for one in a:
-        slots.wait(one)
-    assert [slots.next() for _ in range(3)] == a[:3]
+        slots.enqueue_question(one)
+    assert [slots.start_next_question() for _ in range(3)] == a[:3]
     for one in b:
-        slots.wait(one)
-    assert slots.next() is b[0]
-    slots.leave(a[0])
-    assert slots.next() is b[1]
-    slots.leave(a[1])
-    assert slots.next() is a[3]  # One is asked for a, two for b.
+        slots.enqueue_question(one)
+    assert slots.start_next_question() is b[0]
+    slots.release_question(a[0])
+    assert slots.start_next_question() is b[1]
+    slots.release_question(a[1])
+    assert slots.start_next_question() is a[3]  # One is asked for a, two for b.
 
 
 def test_of_one_slot_slow_and_fast_ones_take_turns() -> None:
     slots, found = Slots(1, 1), []
     for _ in range(3):
-        slots.wait(asker("a/x!"))
-        slots.wait(asker("b/y"))
-    while (one := slots.next()) is not None:
+        slots.enqueue_question(asker("a/x!"))
+        slots.enqueue_question(asker("b/y"))
+    while (one := slots.start_next_question()) is not None:
         found.append(one.namespace)
-        slots.leave(one)
+        slots.release_question(one)
     assert found == ["a", "b", "a", "b", "a", "b"]
 
 
@@ -77,13 +77,13 @@ def test_who_waits_no_longer_has_no_turn_and_nothing_is_kept_of_it() -> None:
     slots = Slots(1, 1)
     first, second, third = (asker(f"a/{name}") for name in "xyz")
     for one in (first, second, third):
-        slots.wait(one)
-    assert slots.next() is first
-    slots.leave(second)
-    slots.leave(first)
-    assert slots.next() is third
-    slots.leave(third)
-    assert slots.next() is None
+        slots.enqueue_question(one)
+    assert slots.start_next_question() is first
+    slots.release_question(second)
+    slots.release_question(first)
+    assert slots.start_next_question() is third
+    slots.release_question(third)
+    assert slots.start_next_question() is None
     assert (slots._fast.waiting, slots._by_namespace, slots._by_policy, slots._asked) == ({}, {}, {}, set())
 
 
@@ -124,16 +124,16 @@ class World:
             if kind == "ask":
                 one = SlotQuestion(policy.namespace, policy.name, was_slow.get(of, True))
                 asked_at[one] = now, policy
-                self.slots.wait(one)
+                self.slots.enqueue_question(one)
                 self._of[one] = of
             else:
                 assert one is not None
-                self.slots.leave(one)
+                self.slots.release_question(one)
                 since, _ = asked_at.pop(one)
                 was_slow[of] = policy.seconds > 1.0
                 again = max(now, since + policy.every_seconds)
                 heapq.heappush(events, (again, of, "ask", policy, None))
-            while (granted := self.slots.next()) is not None:
+            while (granted := self.slots.start_next_question()) is not None:
                 since, whose = asked_at[granted]
                 self.waits.setdefault(f"{whose.namespace}/{whose.name}", []).append((now - since, granted.is_slow))
                 heapq.heappush(events, (now + whose.seconds, self._of[granted], "answer", whose, granted))
@@ -176,7 +176,7 @@ async def test_a_slot_is_free_again_however_its_question_ends() -> None:
     queue, running = SlotQueue(1, 1.0), list[str]()
 
     async def ask(name: str, ends: asyncio.Event) -> None:
-        async with queue.slot(SlotQuestion("a", name, is_slow=False)):
+        async with queue.hold_slot(SlotQuestion("a", name, is_slow=False)):
             running.append(name)
             await ends.wait()
             if name == "fails":
@@ -212,10 +212,10 @@ async def test_who_goes_away_as_its_turn_comes_gives_the_slot_on() -> None:
     first, second, third = (SlotQuestion("a", name, is_slow=False) for name in "xyz")
 
     async def ask(one: SlotQuestion) -> str:
-        async with queue.slot(one):
+        async with queue.hold_slot(one):
             return one.name
 
-    async with queue.slot(first):
+    async with queue.hold_slot(first):
         waiting, last = asyncio.create_task(ask(second)), asyncio.create_task(ask(third))
         await asyncio.sleep(0)
     waiting.cancel()  # It was given the slot, and has not run since.

@@ -488,7 +488,7 @@ def test_of_workloads_that_are_gone_and_have_no_policy_nothing_is_kept(active: b
         ]
         for record in records:
             if active:
-                made.state.hear(record, made.now_ms)
+                made.state.decide_on_record(record, made.now_ms)
     if not active:
         made.restart()
     assert made.state.inputs == {}
@@ -497,7 +497,7 @@ def test_of_workloads_that_are_gone_and_have_no_policy_nothing_is_kept(active: b
 def test_a_policy_that_is_deleted_leaves_the_size_of_its_workload_and_no_value() -> None:
     made = begun(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 40, at(10)))
-    made.state.delete(KEY)
+    made.state.forget_policy(KEY)
     kept = made.state.inputs[KEY]
     assert (kept.declared is not None, kept.loads, made.replicas) == (True, {}, 4)
 
@@ -506,17 +506,17 @@ def test_a_standby_hears_of_a_workload_whose_policy_is_deleted_before_anything_i
     made = begun(hpa([external("queue", "10")]), replicas=1)
     standby = HpaState(made.rules, lambda _: 0)
     for heard in made.log:
-        standby.follow(heard)
-    standby.read_whole()
+        standby.follow_record(heard)
+    standby.apply_early_records()
     for record in (declared(7, generation=2), Tombstone(workload_address(SCALE_POLICIES, *KEY))):
-        standby.follow(made._append(record))
-    assert standby.current(KEY) == 7
+        standby.follow_record(made._append(record))
+    assert standby.current_replicas(KEY) == 7
 
 
 def test_who_only_plans_leaves_nothing_behind() -> None:
     made = World()
     request = DeclarePolicyRequest(json.dumps(hpa([external("queue", "10")])), plan_only=True)
-    declaring.declare(made.state, request, NO_GENERATION, made.now_ms, lambda _: ())
+    declaring.declare_policy(made.state, request, NO_GENERATION, made.now_ms, lambda _: ())
     assert made.state.inputs == {}
 
 
@@ -541,5 +541,5 @@ def test_what_is_known_already_changes_nothing_and_is_not_written() -> None:
     made = begun(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 40, at(10)))
     before = len(made.log)
-    said = made.state.hear(made._append(load("queue", 40, at(10))), made.now_ms)
-    assert (said, made.state.unwritten(), len(made.log)) == ([], [], before + 1)
+    said = made.state.decide_on_record(made._append(load("queue", 40, at(10))), made.now_ms)
+    assert (said, made.state.take_unwritten_states(), len(made.log)) == ([], [], before + 1)

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpa.core.heard.inputs import MetricSeries, WorkloadInputs
-from hpa.core.own.queue_state import NOTHING_SEEN, QueueObservation, learned
+from hpa.core.own.queue_state import NOTHING_SEEN, QueueObservation, state_with_observation
 from hpa.core.own.queue_state import Offsets as QueueOffsets
 from hpa.core.rules import DEFAULT_RULES
 from hpa.core.stored import read_stored, stored_bytes, stored_of
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
-from spillway.packed import pack, unpack
+from spillway.packed import pack_text, unpack_text
 
 from .world import KAFKA, at, backlog, begun, external, hpa, load, scaled_object
 
@@ -176,7 +176,7 @@ def test_a_time_to_drain_is_of_the_later_backlog_of_one_instant() -> None:
     def seen(latest: int, at_ms: int) -> QueueObservation:
         return QueueObservation(at_ms, (QueueOffsets(latest, 1000),), 2, 2)
 
-    state = learned(learned(NOTHING_SEEN, seen(1010, at(1))), seen(1090, at(1)))
+    state = state_with_observation(state_with_observation(NOTHING_SEEN, seen(1010, at(1))), seen(1090, at(1)))
     assert state.seen == seen(1090, at(1))
     assert state.came == ()
 
@@ -186,8 +186,8 @@ def test_where_a_value_stands_in_the_log_is_remembered_and_not_known_of_older_st
     taken(inputs, 7, 1, 2, False)
     written = stored_bytes(stored_of(read_stored(b"").remembered, None, 0, inputs))
     assert dict(read_stored(written).loads) == inputs.loads
-    older = msgspec.json.decode(unpack(written))
+    older = msgspec.json.decode(unpack_text(written))
     for _, value in older["loads"]:
         del value["offset"]
-    (known,) = dict(read_stored(pack(msgspec.json.encode(older))).loads).values()
+    (known,) = dict(read_stored(pack_text(msgspec.json.encode(older))).loads).values()
     assert known.offset == -1

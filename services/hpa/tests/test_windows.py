@@ -75,7 +75,7 @@ def test_an_initial_cooldown_counts_anew_of_a_policy_that_was_deleted() -> None:
     manifest = scaled_object([KAFKA], initialCooldownPeriod=100)
     made = begun(manifest, replicas=3)
     made.until(at(60))
-    made.state.delete(KEY)
+    made.state.forget_policy(KEY)
     made.policy(manifest)
     made.say(backlog([0] * 4, at(110)))
     made.until(at(120))

@@ -9,7 +9,7 @@ from hpa.core.requests.answers import explain
 from hpa.core.requests.declaring import PolicyDecision
 from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
-from spillway.addresses import WORKLOADS, Tombstone, address_of, pods_address, workload_address
+from spillway.addresses import WORKLOADS, Tombstone, address_of_event, pods_address, workload_address
 from spillway.api_scaling import PolicyReply
 from spillway.events import Event, WorkloadDeclared
 from spillway.events_scaling import (
@@ -160,14 +160,14 @@ class World:
 
     @property
     def replicas(self) -> int:
-        return self.state.current(KEY)
+        return self.state.current_replicas(KEY)
 
     def restart(self) -> None:
         """Another process takes the turn: all that it knows is the log."""
         self.state = self.made_of(self.rules, lambda _: 0)
         for heard in self.log:
-            self.state.follow(heard)
-        self.state.read_whole()
+            self.state.follow_record(heard)
+        self.state.apply_early_records()
         self.epoch += 1
         self._sequence = 0
         self._written(self.state.take_turn(self._generation, self.now_ms))
@@ -175,7 +175,7 @@ class World:
     def policy(self, manifest: dict[str, Any]) -> None:
         text, name = json.dumps(manifest).encode(), manifest["metadata"]["name"]
         event = ScalePolicyDeclared(*KEY, self._generation(), manifest["kind"], name, text, self.now_ms)
-        self._written(self.state.declare(event))
+        self._written(self.state.put_policy_in_force(event))
 
     def say(self, event: Event, *, heard: bool = True) -> None:
         """An input record. heard False: this process is killed before it reads it."""
@@ -183,14 +183,16 @@ class World:
         self.until(max(at_ms, self.now_ms))
         record = self._append(event)
         if heard:
-            self._written(self.state.hear(record, self.now_ms))
+            self._written(self.state.decide_on_record(record, self.now_ms))
 
     def gone(self) -> None:
-        self._written(self.state.hear(self._append(Tombstone(workload_address(WORKLOADS, *KEY))), self.now_ms))
+        self._written(
+            self.state.decide_on_record(self._append(Tombstone(workload_address(WORKLOADS, *KEY))), self.now_ms)
+        )
 
     def forget_pods(self, cluster: str) -> None:
         """A tombstone: no pod of the workload runs in this cluster any more."""
-        self._written(self.state.hear(self._append(Tombstone(pods_address(*KEY, cluster))), self.now_ms))
+        self._written(self.state.decide_on_record(self._append(Tombstone(pods_address(*KEY, cluster))), self.now_ms))
 
     @property
     def states_ms(self) -> list[int]:
@@ -200,11 +202,11 @@ class World:
     def until(self, at_ms: int) -> None:
         """Time passes; what is due is decided."""
         while (due := self.state.next_due_ms()) is not None and due <= at_ms:
-            self._written(self.state.fire(due))
+            self._written(self.state.make_due_decisions(due))
         self.now_ms = max(self.now_ms, at_ms)
 
     def _written(self, events: list[Event]) -> None:
-        for event in (*events, *self.state.unwritten()):
+        for event in (*events, *self.state.take_unwritten_states()):
             self._append(event)
             if isinstance(event, ScaleDecided):
                 self.decided.append(event)
@@ -213,7 +215,7 @@ class World:
             self.say(declared(newest.replicas, scale_generation=newest.generation))
 
     def _append(self, event: Event | Tombstone) -> HeardRecord:
-        address = event.address if isinstance(event, Tombstone) else address_of(event)
+        address = event.address if isinstance(event, Tombstone) else address_of_event(event)
         offset = sum(1 for one in self.log if one.topic == address.topic.name)
         record = HeardRecord(
             address.topic.name, 0, offset, address.key, None if isinstance(event, Tombstone) else event

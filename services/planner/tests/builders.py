@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.core.background.round import DecisionClock, apply_events
-from planner.core.feasibility.limits import by_nodes
+from planner.core.feasibility.limits import limit_by_nodes
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
@@ -171,7 +171,7 @@ class Fleet:
             self.join(cluster(name.replace("_", "-"), "cloud" if name.startswith("cloud") else "own"), rows)
 
     def join(self, joined: ClusterJoined, rows: list[NodeRow]) -> None:
-        self.state.apply(joined, self.now)
+        self.state.apply_event(joined, self.now)
         self.report(joined.cluster, rows)
         self.beat(joined.cluster)
 
@@ -182,13 +182,13 @@ class Fleet:
         rows = list(rows)
         sequence = self.sequences.setdefault(name, 0)
         event = reported(name, rows, sequence=sequence, shown=shown, api_server=api_server)
-        self.state.apply(event, self.now, columns=columns_of(rows))
+        self.state.apply_event(event, self.now, columns=columns_of(rows))
 
     def change(self, name: str, rows: Iterable[NodeRow] = (), **more: Any) -> None:
         """Changed rows, changed facts (shown=…), or a heartbeat."""
         self.sequences[name] += 1
         event = changed(name, self.sequences[name], **more)
-        self.state.apply(event, self.now, self.sequences[name], columns=columns_of(list(rows)))
+        self.state.apply_event(event, self.now, self.sequences[name], columns=columns_of(list(rows)))
 
     def beat(self, *names: str) -> None:
         for name in names or tuple(self.sequences):
@@ -206,7 +206,7 @@ class Fleet:
     def read_on(self) -> None:
         """All that stands in the log has been read behind what was said of clusters."""
         words = self.state.statuses()
-        self.state.owners.prove({(one.namespace, one.name, one.cluster): one for one in words})
+        self.state.owners.mark_proven({(one.namespace, one.name, one.cluster): one for one in words})
 
 
 def keep(fleet: Fleet, events: Iterable[Any]) -> None:
@@ -215,7 +215,9 @@ def keep(fleet: Fleet, events: Iterable[Any]) -> None:
 
 
 def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:
-    return Room(certain, certain if possible is None else possible, by_nodes(NodeLimit((("cpu", 1),))), when_empty)
+    return Room(
+        certain, certain if possible is None else possible, limit_by_nodes(NodeLimit((("cpu", 1),))), when_empty
+    )
 
 
 NO_COLUMNS = NO_NODES

@@ -7,7 +7,7 @@ from planner.core.background.round import RoundMemory, steps_of_round
 from planner.core.knowledge.brakes import Brakes
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.workload import Workload
-from planner.core.placement.replaying import replay
+from planner.core.placement.replaying import replay_division
 from planner.core.requests import decisions
 from planner.settings import PlannerSettings
 from spillway.addresses import Tombstone
@@ -51,10 +51,10 @@ class HomingWorld:
 
     def apply(self, replicas: int, name: str = "web", pod: dict[str, Any] | None = None, **spec: Any) -> None:
         request = ApplyRequest(texts(deployment(replicas, name, pod), policy(**spec)))
-        self.keep(decisions.apply(self.fleet.state, request, self.fleet.moment()).events)
+        self.keep(decisions.decide_apply(self.fleet.state, request, self.fleet.moment()).events)
 
     def scale(self, replicas: int, key: Key = WEB) -> None:
-        self.keep(decisions.scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
+        self.keep(decisions.decide_scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
         self.fewest = min(self.fewest, replicas)
 
     def cores(self, cluster: str, cores: int) -> None:
@@ -104,8 +104,8 @@ class HomingWorld:
             if isinstance(event, DecisionRecorded):
                 self.decided.append(event)
                 if event.division:
-                    assert replay(event).differences == (), "a recorded division comes out again"
-            self.fleet.state.apply(event, self.fleet.now)
+                    assert replay_division(event).differences == (), "a recorded division comes out again"
+            self.fleet.state.apply_event(event, self.fleet.now)
 
     def _step(self) -> None:
         for step in steps_of_round(self.fleet.state, self.memory, self.fleet.moments()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from spillway.events import STATE_ABSENT, WorkloadObserved
-from spillway.feasibility.fit import fit
+from spillway.feasibility.fit import compute_fit
 from spillway.model import NO_GENERATION, Generation, NodeRow, Part, Shape, WorkloadFacts
 
 from .builders import Fleet, nodes_of
@@ -97,7 +97,7 @@ class MemberCluster:
         waiting = [known for known in self.objects.values() if known.waiting]
         self.random.shuffle(waiting)
         for known in waiting:
-            fits = fit(known.shape, nodes_of(*self.rows)).per_node.tolist()
+            fits = compute_fit(known.shape, nodes_of(*self.rows)).per_node.tolist()
             rows = [row for row in range(len(self.rows)) if fits[row]]
             if rows:
                 row = self.random.choice(rows)
@@ -132,7 +132,7 @@ class MemberCluster:
 
     def _say_absent(self, fleet: Fleet, key: Key, version: Generation) -> None:
         self.sequence += 1
-        fleet.state.apply(observed(self.name, key, version, STATE_ABSENT, self.sequence), fleet.now)
+        fleet.state.apply_event(observed(self.name, key, version, STATE_ABSENT, self.sequence), fleet.now)
 
 
 def observed(

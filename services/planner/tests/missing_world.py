@@ -12,7 +12,7 @@ from planner.core.knowledge.brakes import Brakes
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.placement.replaying import replay
+from planner.core.placement.replaying import replay_division
 from planner.core.requests import decisions
 from planner.settings import PlannerSettings
 from spillway.addresses import Tombstone
@@ -73,10 +73,10 @@ class MissingWorld:
 
     def apply(self, key: Key, replicas: int, pod: dict[str, Any] | None = None, **spec: Any) -> None:
         request = ApplyRequest(texts(deployment(replicas, key[1], pod), *([policy(**spec)] if spec else [])))
-        self.keep(decisions.apply(self.fleet.state, request, self.fleet.moment()).events)
+        self.keep(decisions.decide_apply(self.fleet.state, request, self.fleet.moment()).events)
 
     def scale(self, key: Key, replicas: int) -> None:
-        self.keep(decisions.scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
+        self.keep(decisions.decide_scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
 
     def set_phase(self, cluster: str, phase: str) -> None:
         joined = self.fleet.state.clusters[cluster].joined
@@ -86,7 +86,7 @@ class MissingWorld:
     def room(self, key: Key = SHOP) -> dict[str, int]:
         """How many more of a workload each cluster certainly takes, as it is told to anybody who asks."""
         shape, now = self.workload(key).shape, self.fleet.now
-        return {name: self.fleet.state.room(name, shape, False, now, key).certain for name in self.members}
+        return {name: self.fleet.state.room_in_cluster(name, shape, False, now, key).certain for name in self.members}
 
     def run(self, seconds: int) -> None:
         """Clusters work and are heard, and the planner looks, every TICK seconds."""
@@ -104,18 +104,18 @@ class MissingWorld:
         fleet.epoch += 1
         for name, view in before.clusters.items():
             assert view.joined is not None
-            fleet.state.apply(view.joined, fleet.now)
+            fleet.state.apply_event(view.joined, fleet.now)
             fleet.sequences.pop(name)
             fleet.report(name, self.rows(name), self.facts(name))
             fleet.beat(name)
         for record in before.admitted.records():
-            fleet.state.apply(record, fleet.now)
+            fleet.state.apply_event(record, fleet.now)
         for workload in before.workloads.values():
-            fleet.state.apply(workload.declared, fleet.now)
+            fleet.state.apply_event(workload.declared, fleet.now)
             if workload.placement is not None:
-                fleet.state.apply(workload.placement, fleet.now)
+                fleet.state.apply_event(workload.placement, fleet.now)
             for said in workload.statuses.values():
-                fleet.state.apply(said, fleet.now)
+                fleet.state.apply_event(said, fleet.now)
 
     # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,8 +158,8 @@ class MissingWorld:
                 continue
             if isinstance(event, DecisionRecorded):
                 self.causes.append(event.cause)
-                assert not event.division or replay(event).same, "a recorded division comes out again"
-            self.fleet.state.apply(event, self.fleet.now)
+                assert not event.division or replay_division(event).is_same, "a recorded division comes out again"
+            self.fleet.state.apply_event(event, self.fleet.now)
 
     def step(self) -> None:
         for step in steps_of_round(self.fleet.state, self.memory, self.fleet.moments()):
@@ -208,7 +208,7 @@ class MissingWorld:
         self.sequence += 1
         missing = () if self.members[name].has else (KEY,)
         digest = self.workload().shape.template
-        self.fleet.state.apply(
+        self.fleet.state.apply_event(
             ShapeAdmitted(digest, name, 3, self.sequence, "default", "Admitted", "", None, missing), self.fleet.now
         )
 

@@ -74,11 +74,11 @@ def _means(term: PodTerm, bearer: str, pod: PodTable) -> bool:
 def _kept_apart(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
     own = table_of(shape)
     for term in shape.apart:
-        if any(_means(term, shape.namespace, pod) for pod in _pods_around(rows, term.key, row)):
+        if any(_means(term, shape.namespace, pod) for pod in _pods_around(rows, term.topology_key_or_hostname, row)):
             return False
-    keys = {term.key for other in rows for pod, _ in other.pods for term in pod.apart}
+    keys = {term.topology_key_or_hostname for other in rows for pod, _ in other.pods for term in pod.apart}
     return not any(
-        term.key == key and _means(term, pod.namespace, own)
+        term.topology_key_or_hostname == key and _means(term, pod.namespace, own)
         for key in keys
         for pod in _pods_around(rows, key, row)
         for term in pod.apart
@@ -89,12 +89,12 @@ def _near(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
     def all_mean(pod: PodTable) -> bool:
         return all(_means(term, shape.namespace, pod) for term in shape.near)
 
-    if any(term.key not in dict(row.labels) for term in shape.near):
+    if any(term.topology_key_or_hostname not in dict(row.labels) for term in shape.near):
         return False
-    if all(any(all_mean(pod) for pod in _pods_around(rows, term.key, row)) for term in shape.near):
+    if all(any(all_mean(pod) for pod in _pods_around(rows, term.topology_key_or_hostname, row)) for term in shape.near):
         return True
     somewhere = any(
-        all_mean(pod) and any(term.key in dict(other.labels) for term in shape.near)
+        all_mean(pod) and any(term.topology_key_or_hostname in dict(other.labels) for term in shape.near)
         for other in rows
         for pod, _ in other.pods
     )
@@ -102,18 +102,23 @@ def _near(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
 
 
 def _spread(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
-    counting = [other for other in rows if all(spread.key in dict(other.labels) for spread in shape.spread)]
+    counting = [
+        other for other in rows if all(spread.topology_key_or_hostname in dict(other.labels) for spread in shape.spread)
+    ]
     if shape.spread and row not in counting:
         return False
     for spread in shape.spread:
         if not spread.selector.requirements:
             continue
-        found = {dict(other.labels)[spread.key]: 0 for other in counting}
+        found = {dict(other.labels)[spread.topology_key_or_hostname]: 0 for other in counting}
         for other in counting:
             for pod, count in other.pods:
                 if pod.namespace == shape.namespace and matches_labels(spread.selector.requirements, dict(pod.labels)):
-                    found[dict(other.labels)[spread.key]] += count
+                    found[dict(other.labels)[spread.topology_key_or_hostname]] += count
         least = 0 if len(found) < spread.min_domains else min(found.values())
-        if found[dict(row.labels)[spread.key]] + (not spread.others_only) - least > spread.max_skew:
+        if (
+            found[dict(row.labels)[spread.topology_key_or_hostname]] + (not spread.others_only) - least
+            > spread.max_skew
+        ):
             return False
     return True

@@ -16,7 +16,7 @@ from planner.core.feasibility.admitted import NOT_ASKED_YET, AdmittedShapes
 from planner.core.knowledge import closing
 from planner.core.placement import placing
 from planner.core.requests import asking, decisions
-from planner.core.requests.answers import capacity
+from planner.core.requests.answers import capacity_reply
 from spillway.addresses import SHAPES
 from spillway.api import ApplyRequest, CapacityRequest, ExplainReply, ExplainRequest, RequestError
 from spillway.events import (
@@ -52,12 +52,12 @@ def admitted(
 
 def say(fleet: Fleet, *events: Any) -> None:
     for event in events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
 
 
 def apply(fleet: Fleet, replicas: int, name: str = "web", **pod: Any) -> Any:
     request = ApplyRequest(texts(deployment(replicas, name, pod or WEB)))
-    decided = decisions.apply(fleet.state, request, fleet.moment())
+    decided = decisions.decide_apply(fleet.state, request, fleet.moment())
     keep(fleet, decided.events)
     return decided.reply
 
@@ -71,23 +71,23 @@ def placed(reply: Any) -> dict[str, int]:
 
 def test_a_shape_is_a_clusters_own_only_where_that_said_so() -> None:
     shapes = AdmittedShapes()
-    assert shapes.apply(admitted("a", with_cpu(1500)))
-    assert not shapes.apply(admitted("b")), "as declared"
+    assert shapes.apply_record(admitted("a", with_cpu(1500)))
+    assert not shapes.apply_record(admitted("b")), "as declared"
     in_a = shapes.shape_in("a", DECLARED)
     assert (dict(in_a.requests)["cpu"], shapes.shape_in("b", DECLARED)) == (1500, DECLARED)
     assert shapes.shape_in("a", in_a) == in_a, "asked with what it gave, it gives the same"
     other = replace(DECLARED, template="another digest")
     assert shapes.shape_in("a", other) is other
-    assert (shapes.differ_in("a"), shapes.differ_in("b")) == (True, False)
+    assert (shapes.has_changes_in("a"), shapes.has_changes_in("b")) == (True, False)
 
 
 def test_what_is_older_than_known_changes_nothing() -> None:
     shapes = AdmittedShapes()
     old, new = admitted("a", with_cpu(1500)), admitted("a", with_cpu(2000))
-    assert shapes.apply(new)
-    assert not shapes.apply(old)
-    assert not shapes.apply(new)
-    assert not shapes.apply(replace(old, sequence=10**9, epoch=0))
+    assert shapes.apply_record(new)
+    assert not shapes.apply_record(old)
+    assert not shapes.apply_record(new)
+    assert not shapes.apply_record(replace(old, sequence=10**9, epoch=0))
     assert dict(shapes.shape_in("a", DECLARED).requests)["cpu"] == 2000
 
 
@@ -97,7 +97,7 @@ def test_a_tombstone_and_a_cluster_that_left_are_forgotten() -> None:
     assert fleet.state.shape_in("b", DECLARED) is DECLARED
     fleet.state.apply_tombstone(SHAPES.name, f"{DIGEST}/a")
     assert fleet.state.shape_in("a", DECLARED) is DECLARED
-    assert not fleet.state.admitted.differ_in("a")
+    assert not fleet.state.admitted.has_changes_in("a")
 
 
 # ── Rooms and placements ────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,10 +119,10 @@ def test_replicas_go_by_what_each_cluster_makes_of_them(there: tuple[Shape, int]
     shape, takes = there
     fleet = Fleet(a=[node("n")], b=[node("n")])
     say(fleet, admitted("a", shape), admitted("b"))
-    assert fleet.state.room("a", DECLARED, False, fleet.now).certain == takes
+    assert fleet.state.room_in_cluster("a", DECLARED, False, fleet.now).certain == takes
     tiers = [{"name": "all", "clusters": {"names": ["a", "b"]}, "split": "Pack"}]
     request = ApplyRequest(texts(deployment(6, pod=WEB), policy(tiers=tiers)))
-    reply = decisions.apply(fleet.state, request, fleet.moment()).reply
+    reply = decisions.decide_apply(fleet.state, request, fleet.moment()).reply
     assert placed(reply) == expected
     assert reply.unplaced == 6 - sum(expected.values())
 
@@ -132,7 +132,7 @@ def test_what_is_promised_is_held_in_the_shape_that_the_cluster_makes_of_it() ->
     say(fleet, admitted("a", with_cpu(1500)))
     apply(fleet, 2)
     other = template(container(cpu="1"), labels={"app": "web", "of": "other"})
-    assert fleet.state.room("a", shape_of(other, "default", "t"), False, fleet.now).certain == 3
+    assert fleet.state.room_in_cluster("a", shape_of(other, "default", "t"), False, fleet.now).certain == 3
     assert fleet.state.reservation(("default", "web"), "a").entries[0][0].requests == with_cpu(1500).requests
 
 
@@ -144,13 +144,13 @@ def test_what_turns_out_larger_is_taken_back_where_it_does_not_bind() -> None:
     workload = fleet.state.workloads["default", "web"]
     version = workload.parts["a"].version
     fleet.change("a", [node("n", used=4000)], shown=[facts(version, 2, spec=4, status=4)])
-    aftermath.watch(fleet.state, fleet.now)
+    aftermath.update_progress_timers(fleet.state, fleet.now)
     fleet.now += fleet.state.rules.take_back_after + 1
     fleet.beat()
-    ((found, counts),) = aftermath.take_backs(fleet.state, fleet.moment())
+    ((found, counts),) = aftermath.workloads_to_take_back(fleet.state, fleet.moment())
     assert (found, counts) == (workload, {"a": 2})
-    aftermath.hold(fleet.state, workload, counts, fleet.now)
-    keep(fleet, placing.take_back(fleet.state, workload, counts, fleet.moment()).events)
+    aftermath.hold_clusters(fleet.state, workload, counts, fleet.now)
+    keep(fleet, placing.take_back_replicas(fleet.state, workload, counts, fleet.moment()).events)
     kept = {part.cluster: part.replicas_kept for part in workload.parts.values()}
     assert kept == {"a": 2, "cloud": 2}
 
@@ -160,11 +160,11 @@ def test_who_waits_is_due_when_a_shape_turns_out_smaller() -> None:
     assert apply(fleet, 6).unplaced == 2
     workload = fleet.state.workloads["default", "web"]
     for _ in range(2):
-        for due in aftermath.next_waiting(fleet.state, fleet.now):
-            keep(fleet, aftermath.try_again(fleet.state, due, fleet.moment()).events)
-    assert aftermath.next_waiting(fleet.state, fleet.now) == []
+        for due in aftermath.next_waiting_workloads(fleet.state, fleet.now):
+            keep(fleet, aftermath.retry_waiting_workload(fleet.state, due, fleet.moment()).events)
+    assert aftermath.next_waiting_workloads(fleet.state, fleet.now) == []
     say(fleet, admitted("a", with_cpu(500)))
-    assert aftermath.next_waiting(fleet.state, fleet.now) == [workload]
+    assert aftermath.next_waiting_workloads(fleet.state, fleet.now) == [workload]
 
 
 def test_equal_declared_shapes_may_be_admitted_differently() -> None:
@@ -174,14 +174,14 @@ def test_equal_declared_shapes_may_be_admitted_differently() -> None:
     shape = shape_of(injected, "default", "t")
     assert (shape, shape.template == DIGEST) == (DECLARED, False)
     say(fleet, admitted("a", with_cpu(4000), digest=shape.template))
-    assert fleet.state.room("a", shape, False, fleet.now).certain == 1
-    assert fleet.state.room("a", DECLARED, False, fleet.now).certain == 4
+    assert fleet.state.room_in_cluster("a", shape, False, fleet.now).certain == 1
+    assert fleet.state.room_in_cluster("a", DECLARED, False, fleet.now).certain == 4
     found = {text: _capacity(fleet, pod) for text, pod in (("declared", WEB), ("injected", injected))}
     assert found == {"declared": 4, "injected": 1}
 
 
 def _capacity(fleet: Fleet, pod: dict[str, Any]) -> int:
-    return capacity(fleet.state, CapacityRequest(texts(deployment(1, pod=pod))), fleet.now).clusters[0].certain
+    return capacity_reply(fleet.state, CapacityRequest(texts(deployment(1, pod=pod))), fleet.now).clusters[0].certain
 
 
 AMOUNTS = st.one_of(st.none(), st.integers(100, 4000))
@@ -227,7 +227,7 @@ def held(fleet: Fleet, *clusters: str) -> None:
 
 def question(fleet: Fleet, replicas: int = 2, pod: dict[str, Any] = WEB, *policies: dict[str, Any]) -> Any:
     request = ApplyRequest(texts(deployment(replicas, pod=pod), *policies))
-    return asking.question(fleet.state, request, fleet.moment())
+    return asking.shape_question(fleet.state, request, fleet.moment())
 
 
 def test_all_clusters_of_the_policy_are_asked_and_those_that_are_used_are_waited_for() -> None:
@@ -254,8 +254,8 @@ def test_many_are_asked_about_together_as_each_is_alone() -> None:
         for policies in ((), (only,))
         for name, replicas, cpu in asks
     ]
-    together = list(asking.questions(fleet.state, requests, fleet.moment()))
-    assert together == [asking.question(fleet.state, request, fleet.moment()) for request in requests]
+    together = list(asking.shape_questions(fleet.state, requests, fleet.moment()))
+    assert together == [asking.shape_question(fleet.state, request, fleet.moment()) for request in requests]
     assert len({asked.awaited for asked in together}) > 2
 
 
@@ -265,11 +265,11 @@ def test_who_is_used_only_by_what_others_answered_is_waited_for_next(answer: Sha
     fleet = Fleet(a=[node("n", cpu=8000)], cloud=[node("n", cpu=64000)])
     held(fleet, "a", "cloud")
     request = ApplyRequest(texts(deployment(8, pod=WEB)))
-    assert asking.question(fleet.state, request, fleet.moment()).awaited == {"a"}
+    assert asking.shape_question(fleet.state, request, fleet.moment()).awaited == {"a"}
     say(fleet, answer)
-    assert dict(asking.unheard(fleet.state, [request], fleet.moment())) == {DIGEST: {"cloud"}}
+    assert dict(asking.unheard_by_template(fleet.state, [request], fleet.moment())) == {DIGEST: {"cloud"}}
     say(fleet, admitted("cloud"))
-    assert dict(asking.unheard(fleet.state, [request], fleet.moment())) == {DIGEST: frozenset()}
+    assert dict(asking.unheard_by_template(fleet.state, [request], fleet.moment())) == {DIGEST: frozenset()}
 
 
 def test_equal_shapes_that_a_cluster_made_unlike_are_planned_each_for_itself() -> None:
@@ -278,7 +278,7 @@ def test_equal_shapes_that_a_cluster_made_unlike_are_planned_each_for_itself() -
     digests = {name: template_digest(_of_its_own(name, "1"), "default") for name in ("as-is", "larger")}
     say(fleet, admitted("a", digest=digests["as-is"]), admitted("a", with_cpu(4000), digest=digests["larger"]))
     requests = [ApplyRequest(texts(deployment(8, name, _of_its_own(name, "1")))) for name in digests]
-    found = dict(asking.unheard(fleet.state, requests, fleet.moment()))
+    found = dict(asking.unheard_by_template(fleet.state, requests, fleet.moment()))
     assert found == {digests["as-is"]: frozenset(), digests["larger"]: {"cloud"}}
 
 
@@ -306,12 +306,12 @@ def test_a_template_that_was_answered_before_never_waits_again(before: Any) -> N
 def test_who_let_a_question_pass_is_asked_and_not_waited_for_until_heard() -> None:
     fleet = Fleet(a=[node("n")])
     held(fleet, "a")
-    fleet.state.admitted.went_unanswered(["a"])
+    fleet.state.admitted.note_unanswered(["a"])
     other = template(labels={"app": "web", "of": "other"})
     assert question(fleet, 2, other).awaited == frozenset()
     say(fleet, admitted("a"))
     assert question(fleet, 2, other).awaited == {"a"}
-    fleet.state.admitted.went_unanswered(["a"])
+    fleet.state.admitted.note_unanswered(["a"])
     held(fleet, "a")
     assert question(fleet, 2, other).awaited == {"a"}, "claimed anew"
 
@@ -364,8 +364,8 @@ def test_where_pods_are_refused_there_is_no_room_until_they_are_let_in() -> None
     (there,) = [entry for entry in explain(fleet, ExplainRequest("default", "web")).clusters if entry.cluster == "a"]
     assert (there.bound, there.why) == ("Refused", REFUSED)
     say(fleet, admitted("a"))
-    (due,) = aftermath.next_waiting(fleet.state, fleet.now)
-    keep(fleet, aftermath.try_again(fleet.state, due, fleet.moment()).events)
+    (due,) = aftermath.next_waiting_workloads(fleet.state, fleet.now)
+    keep(fleet, aftermath.retry_waiting_workload(fleet.state, due, fleet.moment()).events)
     assert {part.cluster: part.replicas for part in due.parts.values()} == {"a": 2, "b": 2}
 
 
@@ -375,9 +375,9 @@ def test_equal_shapes_of_two_templates_wait_for_their_own_rooms() -> None:
     say(fleet, refused())
     apply(fleet, 2, "refused")
     apply(fleet, 2, "let-in", **template(container(image="b")))
-    assert [room.certain for room in fleet.state.rooms("a", DECLARED, fleet.now)] == [0]
+    assert [room.certain for room in fleet.state.rooms_for_waiting("a", DECLARED, fleet.now)] == [0]
     say(fleet, admitted("a"))
-    assert not fleet.state.admitted.differ_in("a")
+    assert not fleet.state.admitted.has_changes_in("a")
 
 
 def test_the_words_of_a_cluster_s_refusal_are_cut() -> None:
@@ -406,12 +406,12 @@ def test_a_refusal_ends_with_its_tombstone_and_its_cluster() -> None:
     assert placed(apply(fleet, 1)) == {}
     fleet.state.apply_tombstone(SHAPES.name, f"{DIGEST}/a")
     say(fleet, ClusterLeft("b"))
-    assert [fleet.state.admitted.refusal(name, DECLARED) for name in ("a", "b")] == [None, None]
-    assert fleet.state.room("a", DECLARED, False, fleet.now).certain == 4
+    assert [fleet.state.admitted.refusal_message(name, DECLARED) for name in ("a", "b")] == [None, None]
+    assert fleet.state.room_in_cluster("a", DECLARED, False, fleet.now).certain == 4
 
 
 def capacity_of(fleet: Fleet, pod: dict[str, Any]) -> Any:
-    return capacity(fleet.state, CapacityRequest(texts(deployment(1, "any", pod))), fleet.now)
+    return capacity_reply(fleet.state, CapacityRequest(texts(deployment(1, "any", pod))), fleet.now)
 
 
 def test_overhead_is_computed_once_the_cluster_showed_it() -> None:
@@ -424,7 +424,7 @@ def test_overhead_is_computed_once_the_cluster_showed_it() -> None:
 
 
 def explain(fleet: Fleet, request: ExplainRequest) -> ExplainReply:
-    steps = explanation.explain(fleet.state, request, fleet.moment(), None)
+    steps = explanation.explain_placement(fleet.state, request, fleet.moment(), None)
     while True:
         try:
             next(steps)
@@ -459,4 +459,4 @@ def test_a_template_that_is_too_large_for_a_question_is_not_asked_about() -> Non
     large = deployment(2, pod=template(container(env=[{"name": "A", "value": "é" * (MANIFEST_BYTES_MAX // 6)}])))
     request = ApplyRequest((json.dumps(large, ensure_ascii=False),))
     assert question(fleet) is not None
-    assert asking.question(fleet.state, request, fleet.moment()) is None
+    assert asking.shape_question(fleet.state, request, fleet.moment()) is None

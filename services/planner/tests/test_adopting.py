@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
 from planner.core.knowledge.allowance import UnlimitedAllowance
-from planner.core.knowledge.closing import keep_commands, orphans_to_settle
+from planner.core.knowledge.closing import keep_commands, orphan_command_texts
 from planner.core.knowledge.workload import is_gone
 from planner.core.requests import adopting, autoscaling, decisions, disowning
 from planner.core.requests.answers import get_workload, list_orphans
@@ -53,7 +53,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
-from spillway.kubernetes.live_objects import declared_form
+from spillway.kubernetes.live_objects import manifest_of_live_object
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part
 
 from .builders import Fleet, deployment, facts, node, policy, remember_old, statefulset, texts
@@ -71,7 +71,7 @@ def found(cluster: str, replicas: int, image: str = "app:1", **more: Any) -> Wor
     live = deployment(replicas)
     live["metadata"]["namespace"] = "default"
     live["spec"]["template"]["spec"]["containers"][0]["image"] = image
-    manifest = json.dumps(declared_form(live, "Deployment", "apps/v1")).encode()
+    manifest = json.dumps(manifest_of_live_object(live, "Deployment", "apps/v1")).encode()
     base = WorkloadFound(
         Generation(9, 1), *KEY, cluster, FOUND, "", f"uid-{cluster}", manifest, replicas, NO_GENERATION, (), 0
     )
@@ -83,7 +83,7 @@ BOTH = {"own-1": found("own-1", 3), "own-2": found("own-2", 2)}
 
 def adopt(fleet: Fleet, answers: dict[str, WorkloadFound] | None = None, request: AdoptRequest = REQUEST) -> Any:
     answers = BOTH if answers is None else answers
-    decided = adopting.decide(fleet.state, replace(request, clusters=tuple(answers)), answers, fleet.moment())
+    decided = adopting.decide_adoption(fleet.state, replace(request, clusters=tuple(answers)), answers, fleet.moment())
     take(fleet, decided.events)
     return decided
 
@@ -91,16 +91,16 @@ def adopt(fleet: Fleet, answers: dict[str, WorkloadFound] | None = None, request
 def take(fleet: Fleet, events: Any) -> None:
     for event in events:
         if isinstance(event, Tombstone):
-            fleet.state.forget(KEY)
+            fleet.state.forget_workload(KEY)
         else:
-            fleet.state.apply(event, fleet.now)
+            fleet.state.apply_event(event, fleet.now)
 
 
 def say(fleet: Fleet, cluster: str, state: str, replicas: int = 0, version: Generation | None = None) -> None:
     parts = fleet.state.workloads[KEY].parts if KEY in fleet.state.workloads else {}
     said = version or parts[cluster].version
     fleet.sequence += 1
-    fleet.state.apply(
+    fleet.state.apply_event(
         WorkloadObserved(*KEY, cluster, 3, fleet.sequence, said, state, "", replicas, replicas, 0, 0, 0), fleet.now
     )
 
@@ -108,7 +108,7 @@ def say(fleet: Fleet, cluster: str, state: str, replicas: int = 0, version: Gene
 def settle(fleet: Fleet) -> None:
     for _ in range(5):
         for key in list(fleet.state.leaving):
-            take(fleet, aftermath.settle(fleet.state, key, fleet.moment()).events)
+            take(fleet, aftermath.settle_workload(fleet.state, key, fleet.moment()).events)
 
 
 def parts(fleet: Fleet) -> dict[str, tuple[int, bool]]:
@@ -123,7 +123,7 @@ def code(call: Any) -> tuple[str, str]:
 
 def test_what_runs_becomes_the_placement_and_nothing_is_held_for_it() -> None:
     own = fleet()
-    asked = adopting.ask(own.state, REQUEST, own.moment())
+    asked = adopting.adoption_question(own.state, REQUEST, own.moment())
     assert isinstance(asked, AdoptionAsked)
     assert asked.clusters == ("own-1", "own-2")
     decided = adopt(own)
@@ -132,20 +132,20 @@ def test_what_runs_becomes_the_placement_and_nothing_is_held_for_it() -> None:
     assert (part.found_uid, part.ceiling) == ("uid-own-1", 0)
     assert own.state.reservation(KEY, "own-1").free == 0
     assert (decided.reply.replicas, decided.reply.unplaced) == (5, 0)
-    again = adopting.ask(own.state, REQUEST, own.moment())
+    again = adopting.adoption_question(own.state, REQUEST, own.moment())
     assert isinstance(again, PlacementReply)
     assert again == replace(decided.reply, inputs=())
     other = replace(REQUEST, clusters=("own-1",))
-    assert code(lambda: adopting.ask(own.state, other, own.moment()))[0] == "INVALID_ARGUMENT"
+    assert code(lambda: adopting.adoption_question(own.state, other, own.moment()))[0] == "INVALID_ARGUMENT"
 
 
 def test_an_adoption_that_was_carried_out_is_answered_again_though_its_clusters_are_silent_by_then() -> None:
     own = fleet()
     decided = adopt(own)
     own.now += 100
-    assert adopting.ask(own.state, REQUEST, own.moment()) == replace(decided.reply, inputs=())
+    assert adopting.adoption_question(own.state, REQUEST, own.moment()) == replace(decided.reply, inputs=())
     other = replace(REQUEST, idempotency_key="other")
-    assert code(lambda: adopting.ask(own.state, other, own.moment()))[0] == "FAILED_PRECONDITION"
+    assert code(lambda: adopting.adoption_question(own.state, other, own.moment()))[0] == "FAILED_PRECONDITION"
 
 
 def test_nothing_but_a_policy_comes_along() -> None:
@@ -187,7 +187,7 @@ def test_what_the_policy_would_have_otherwise_is_said_and_goes_with_the_next_sca
         say(own, cluster, STATE_PRESENT, replicas)
     settle(own)
     assert parts(own) == {"own-1": (3, False), "own-2": (2, False)}
-    take(own, decisions.scale(own.state, ScaleRequest("", "web", 6), own.moment()).events)
+    take(own, decisions.decide_scale(own.state, ScaleRequest("", "web", 6), own.moment()).events)
     leave = sum(part.replicas_leaving for part in own.state.workloads[KEY].parts.values())
     assert (leave > 0) == bool(warnings)
 
@@ -204,11 +204,13 @@ def test_what_was_adopted_where_the_policy_rules_it_out_stays_when_its_scale_pol
     for cluster, replicas in (("own-1", 3), ("own-2", 2)):
         say(own, cluster, STATE_PRESENT, replicas)
     settle(own)
-    own.state.apply(ScalePolicyDeclared(*KEY, Generation(5, 1), "ScalePolicy", "web", b'{"spec":{}}', 1), own.now)
-    own.state.apply(ScaleDecided(*KEY, Generation(5, 2), "web", "ScalePolicy", 6, 5, 1, ""), own.now)
-    take(own, autoscaling.declare(own.state, own.state.workloads[KEY], own.moment()))
+    own.state.apply_event(ScalePolicyDeclared(*KEY, Generation(5, 1), "ScalePolicy", "web", b'{"spec":{}}', 1), own.now)
+    own.state.apply_event(ScaleDecided(*KEY, Generation(5, 2), "web", "ScalePolicy", 6, 5, 1, ""), own.now)
+    take(own, autoscaling.declare_scale_decision(own.state, own.state.workloads[KEY], own.moment()))
     assert parts(own) == {"own-1": (4, False), "own-2": (2, False)}
-    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(6), policy(**spec))), own.moment()).events)
+    take(
+        own, decisions.decide_apply(own.state, ApplyRequest(texts(deployment(6), policy(**spec))), own.moment()).events
+    )
     assert own.state.workloads[KEY].parts["own-2"].replicas_leaving > 0
 
 
@@ -221,9 +223,9 @@ def test_what_was_adopted_where_the_policy_rules_it_out_stays_when_only_a_view_c
     settle(own)
     joined = own.state.clusters["own-1"].joined
     assert joined is not None
-    own.state.apply(replace(joined, phase=phase, region="said-anew"), own.now)
-    for workload in moves.due(own.state, own.now, UnlimitedAllowance()):
-        take(own, moves.next_step(own.state, workload, own.moment(), UnlimitedAllowance()).events)
+    own.state.apply_event(replace(joined, phase=phase, region="said-anew"), own.now)
+    for workload in moves.workloads_due_to_move(own.state, own.now, UnlimitedAllowance()):
+        take(own, moves.next_move_step(own.state, workload, own.moment(), UnlimitedAllowance()).events)
     (part,) = own.state.workloads[KEY].parts.values()
     assert (part.cluster, part.replicas_kept, part.replicas_leaving) == ("own-1", 3, 0)
 
@@ -233,9 +235,9 @@ def test_an_orphan_is_not_written_over_and_its_cluster_takes_more_once_it_is_gon
     say(own, "own-1", STATE_ORPHANED, 6, Generation(4, 1))
     say(own, "own-2", STATE_ORPHANED, 6, Generation(4, 1))
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-2")
-    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(2))), own.moment()).events)
+    take(own, decisions.decide_apply(own.state, ApplyRequest(texts(deployment(2))), own.moment()).events)
     assert parts(own) == {"own-2": (2, False)}
-    take(own, decisions.scale(own.state, ScaleRequest("", "web", 12), own.moment()).events)
+    take(own, decisions.decide_scale(own.state, ScaleRequest("", "web", 12), own.moment()).events)
     assert list(parts(own)) == ["own-2"]
     placement = own.state.workloads[KEY].placement
     assert placement is not None
@@ -251,25 +253,25 @@ def test_an_orphan_is_not_written_over_and_its_cluster_takes_more_once_it_is_gon
     assert [(entry.cluster, entry.bound) for entry in said.clusters] == [("own-1", "Orphan"), ("own-2", "Room")]
     assert not any(change.cluster == "own-1" for change in said.changes), "more room there would change nothing"
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
-    for workload in aftermath.next_waiting(own.state, own.now):
-        take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+    for workload in aftermath.next_waiting_workloads(own.state, own.now):
+        take(own, aftermath.retry_waiting_workload(own.state, workload, own.moment()).events)
     assert parts(own)["own-1"][0] > 0
 
 
 def test_a_part_that_an_orphan_is_in_the_way_of_goes_elsewhere_and_is_not_removed() -> None:
     """The cluster was given it before it could say that the orphan is there; a status of before says nothing of it."""
     own = fleet()
-    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(6))), own.moment()).events)
+    take(own, decisions.decide_apply(own.state, ApplyRequest(texts(deployment(6))), own.moment()).events)
     before = parts(own)
     assert before == {"own-1": (3, False), "own-2": (3, False)}
     say(own, "own-1", STATE_ORPHANED, 6, Generation(0, 1))
     assert KEY not in own.state.leaving
     say(own, "own-1", STATE_ORPHANED, 6, own.state.workloads[KEY].parts["own-1"].version)
-    take(own, aftermath.settle(own.state, KEY, own.moment()).events)
+    take(own, aftermath.settle_workload(own.state, KEY, own.moment()).events)
     assert parts(own) == {"own-2": (3, False)}
     assert own.state.workloads[KEY].unplaced == 3
-    for workload in aftermath.next_waiting(own.state, own.now):
-        take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+    for workload in aftermath.next_waiting_workloads(own.state, own.now):
+        take(own, aftermath.retry_waiting_workload(own.state, workload, own.moment()).events)
     assert parts(own) == {"own-2": (6, False)}
 
 
@@ -292,8 +294,8 @@ def test_what_ends_an_orphan_and_what_keeps_it_is_said(there: str, kind: str, ex
     own = fleet()
     for cluster in ("own-1", "own-2"):
         beside(own, cluster, STATE_ORPHANED, there)
-    assert orphans_to_settle(own.state, KEY, kind, ()) == (expected,)
-    assert orphans_to_settle(own.state, KEY, kind, ("own-1", "own-2")) == (), "what is placed is no orphan"
+    assert orphan_command_texts(own.state, KEY, kind, ()) == (expected,)
+    assert orphan_command_texts(own.state, KEY, kind, ("own-1", "own-2")) == (), "what is placed is no orphan"
 
 
 def test_a_command_that_would_be_long_names_some_clusters_and_says_how_many_more() -> None:
@@ -313,7 +315,7 @@ def test_apply_says_at_once_which_commands_settle_an_orphan() -> None:
 
 
 def apply(own: Fleet, replicas: int, *more: dict[str, Any]) -> Any:
-    decided = decisions.apply(own.state, ApplyRequest(texts(deployment(replicas), *more)), own.moment())
+    decided = decisions.decide_apply(own.state, ApplyRequest(texts(deployment(replicas), *more)), own.moment())
     take(own, decided.events)
     return decided
 
@@ -332,7 +334,7 @@ def waiting_for_its_orphans(replicas: int = 9, *more: dict[str, Any]) -> Fleet:
 def test_what_is_declared_and_placed_nowhere_takes_over_what_runs_as_it_runs(image: str) -> None:
     own = waiting_for_its_orphans()
     before = own.state.workloads[KEY].declared
-    asked = adopting.ask(own.state, REQUEST, own.moment())
+    asked = adopting.adoption_question(own.state, REQUEST, own.moment())
     assert isinstance(asked, AdoptionAsked)
     decided = adopt(own, {"own-1": found("own-1", 3, image), "own-2": found("own-2", 2, image)})
     workload = own.state.workloads[KEY]
@@ -343,8 +345,8 @@ def test_what_is_declared_and_placed_nowhere_takes_over_what_runs_as_it_runs(ima
     assert decided.reply.warnings == (
         "declared before, 9 replicas and none placed: what runs is declared in its stead; apply it again to have that",
     )
-    assert aftermath.next_waiting(own.state, own.now) == []
-    assert adopting.ask(own.state, REQUEST, own.moment()) == replace(decided.reply, inputs=())
+    assert aftermath.next_waiting_workloads(own.state, own.now) == []
+    assert adopting.adoption_question(own.state, REQUEST, own.moment()) == replace(decided.reply, inputs=())
     for cluster, replicas in (("own-1", 3), ("own-2", 2)):
         say(own, cluster, STATE_PRESENT, replicas)
     settle(own)
@@ -355,7 +357,7 @@ def test_what_is_declared_and_placed_nowhere_takes_over_what_runs_as_it_runs(ima
 
 def test_what_was_needed_for_who_waited_is_needed_no_more() -> None:
     own = waiting_for_its_orphans()
-    own.state.apply(CapacityNeeded(*KEY, "own-1", Generation(5, 1), 2, 3), own.now)
+    own.state.apply_event(CapacityNeeded(*KEY, "own-1", Generation(5, 1), 2, 3), own.now)
     adopt(own)
     needed = own.state.needed.get(KEY, {}).get("own-1")
     assert needed is None or (needed.replicas_lent, needed.replicas_new) == (0, 0)
@@ -373,10 +375,10 @@ def test_its_policy_stays_unless_another_is_given() -> None:
 
 def test_what_was_placed_before_the_clusters_answered_is_not_adopted_over() -> None:
     own = waiting_for_its_orphans()
-    assert isinstance(adopting.ask(own.state, REQUEST, own.moment()), AdoptionAsked)
+    assert isinstance(adopting.adoption_question(own.state, REQUEST, own.moment()), AdoptionAsked)
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
-    for workload in aftermath.next_waiting(own.state, own.now):
-        take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+    for workload in aftermath.next_waiting_workloads(own.state, own.now):
+        take(own, aftermath.retry_waiting_workload(own.state, workload, own.moment()).events)
     before = parts(own)
     assert set(before) == {"own-1"}
     refusal, text = code(lambda: adopt(own, {"own-2": found("own-2", 2)}))
@@ -423,12 +425,12 @@ def test_a_stateful_set_that_is_declared_becomes_no_deployment() -> None:
     for cluster in ("own-1", "own-2"):
         beside(own, cluster, STATE_ORPHANED, "Deployment")
     request = ApplyRequest(texts(statefulset(2, "web")))
-    take(own, decisions.apply(own.state, request, own.moment()).events)
+    take(own, decisions.decide_apply(own.state, request, own.moment()).events)
     assert parts(own) == {}
     refusal, text = code(lambda: adopt(own))
     assert (refusal, "it is a StatefulSet: expected the same kind" in text) == ("FAILED_PRECONDITION", True)
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
-    take(own, decisions.apply(own.state, request, own.moment()).events)
+    take(own, decisions.decide_apply(own.state, request, own.moment()).events)
     assert code(lambda: adopt(own)) == (
         "ALREADY_EXISTS",
         "workload default/web: it is declared already, and placed: it is a StatefulSet: choose another name",
@@ -437,8 +439,8 @@ def test_a_stateful_set_that_is_declared_becomes_no_deployment() -> None:
 
 def test_one_that_a_scale_policy_sizes_keeps_what_runs_until_the_policy_decides_anew() -> None:
     own = waiting_for_its_orphans()
-    own.state.apply(ScalePolicyDeclared(*KEY, Generation(5, 1), "ScalePolicy", "web", b'{"spec":{}}', 1), own.now)
-    own.state.apply(ScaleDecided(*KEY, Generation(5, 2), "web", "ScalePolicy", 20, 9, 1, ""), own.now)
+    own.state.apply_event(ScalePolicyDeclared(*KEY, Generation(5, 1), "ScalePolicy", "web", b'{"spec":{}}', 1), own.now)
+    own.state.apply_event(ScaleDecided(*KEY, Generation(5, 2), "web", "ScalePolicy", 20, 9, 1, ""), own.now)
     decided = adopt(own)
     assert any("nothing that it decided before" in one for one in decided.reply.warnings)
     for cluster, replicas in (("own-1", 3), ("own-2", 2)):
@@ -446,7 +448,7 @@ def test_one_that_a_scale_policy_sizes_keeps_what_runs_until_the_policy_decides_
     settle(own)
     assert list(own.state.scalings.next_due(9)) == []
     assert parts(own) == {"own-1": (3, False), "own-2": (2, False)}
-    own.state.apply(ScaleDecided(*KEY, Generation(5, 3), "web", "ScalePolicy", 6, 5, 1, ""), own.now)
+    own.state.apply_event(ScaleDecided(*KEY, Generation(5, 3), "web", "ScalePolicy", 6, 5, 1, ""), own.now)
     assert list(own.state.scalings.next_due(9)) == [KEY]
 
 
@@ -470,12 +472,12 @@ def test_adopting_neither_loses_nor_doubles_whatever_was_asked_before(steps: lis
             if verb == "apply":
                 apply(own, what)
             elif verb == "scale":
-                take(own, decisions.scale(own.state, ScaleRequest("", "web", what), own.moment()).events)
+                take(own, decisions.decide_scale(own.state, ScaleRequest("", "web", what), own.moment()).events)
             elif verb == "disown":
-                take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
+                take(own, disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()).events)
             elif verb == "try again":
-                for workload in aftermath.next_waiting(own.state, own.now):
-                    take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+                for workload in aftermath.next_waiting_workloads(own.state, own.now):
+                    take(own, aftermath.retry_waiting_workload(own.state, workload, own.moment()).events)
             elif verb == "orphan" and what not in listed:
                 beside(own, what, STATE_ORPHANED, "Deployment")
             elif verb == "gone" and what in orphans:
@@ -524,7 +526,7 @@ BAD = {
 @pytest.mark.parametrize(("request_", "expected", "words"), BAD.values(), ids=BAD)
 def test_bad_requests(request_: AdoptRequest, expected: str, words: str) -> None:
     own = fleet()
-    actual, text = code(lambda: adopting.ask(own.state, request_, own.moment()))
+    actual, text = code(lambda: adopting.adoption_question(own.state, request_, own.moment()))
     assert actual == expected
     assert words in text
 
@@ -532,12 +534,12 @@ def test_bad_requests(request_: AdoptRequest, expected: str, words: str) -> None
 def test_a_cluster_that_is_not_heard_and_a_name_that_is_taken_are_refused() -> None:
     own = fleet()
     own.now += 100
-    assert code(lambda: adopting.ask(own.state, REQUEST, own.moment()))[0] == "FAILED_PRECONDITION"
+    assert code(lambda: adopting.adoption_question(own.state, REQUEST, own.moment()))[0] == "FAILED_PRECONDITION"
     own.beat()
     adopt(own)
-    assert code(lambda: adopting.ask(own.state, replace(REQUEST, idempotency_key="x"), own.moment()))[0] == (
-        "ALREADY_EXISTS"
-    )
+    assert code(lambda: adopting.adoption_question(own.state, replace(REQUEST, idempotency_key="x"), own.moment()))[
+        0
+    ] == ("ALREADY_EXISTS")
 
 
 def test_once_taken_over_the_part_is_an_ordinary_one_of_the_same_version() -> None:
@@ -595,8 +597,8 @@ def test_what_the_cluster_refuses_stays_adopting_and_nothing_is_taken_back() -> 
     for _ in range(40):
         own.now += 1
         own.beat()
-        aftermath.watch(own.state, own.now)
-        assert list(aftermath.take_backs(own.state, own.moment())) == []
+        aftermath.update_progress_timers(own.state, own.now)
+        assert list(aftermath.workloads_to_take_back(own.state, own.moment())) == []
     settle(own)
     assert parts(own)["own-1"] == (3, True)
 
@@ -606,22 +608,22 @@ def test_while_it_changes_hands_nothing_else_may_be_asked() -> None:
     adopt(own)
     calls = {
         "Adopting": (
-            lambda: decisions.scale(own.state, ScaleRequest("", "web", 9), own.moment()),
-            lambda: decisions.delete(own.state, DeleteRequest("", "web"), own.moment()),
-            lambda: decisions.apply(own.state, ApplyRequest(texts(deployment(9))), own.moment()),
+            lambda: decisions.decide_scale(own.state, ScaleRequest("", "web", 9), own.moment()),
+            lambda: decisions.decide_delete(own.state, DeleteRequest("", "web"), own.moment()),
+            lambda: decisions.decide_apply(own.state, ApplyRequest(texts(deployment(9))), own.moment()),
         )
     }
     for call in calls["Adopting"]:
         actual, text = code(call)
         assert (actual, "Adopting" in text) == ("FAILED_PRECONDITION", True)
-    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    take(own, disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()).events)
     for call in calls["Adopting"]:
         actual, text = code(call)
         assert (actual, "Disowning" in text) == ("FAILED_PRECONDITION", True)
 
 
 def drain(own: Fleet, cluster: str) -> None:
-    own.state.apply(replace(own.state.clusters[cluster].joined, phase=PHASE_DRAINING), own.now)  # type: ignore[type-var]
+    own.state.apply_event(replace(own.state.clusters[cluster].joined, phase=PHASE_DRAINING), own.now)  # type: ignore[type-var]
 
 
 def waits_for(own: Fleet) -> str:
@@ -639,22 +641,22 @@ def test_what_is_disowned_in_a_draining_cluster_says_that_it_stays() -> None:
     own = fleet()
     placed(own)
     drain(own, "own-2")
-    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    take(own, disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()).events)
     assert waits_for(own) == "what is disowned in draining cluster own-2 stays there"
 
 
 def placed(own: Fleet) -> None:
-    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(4))), own.moment()).events)
+    take(own, decisions.decide_apply(own.state, ApplyRequest(texts(deployment(4))), own.moment()).events)
 
 
 def test_disowning_goes_on_until_every_cluster_has_said_so() -> None:
     own = fleet()
     placed(own)
-    reply = disowning.disown(own.state, DisownRequest("", "web", "k"), own.moment())
+    reply = disowning.decide_disown(own.state, DisownRequest("", "web", "k"), own.moment())
     take(own, reply.events)
     assert reply.reply.disowning
     assert all(part.disowning and not part.removing for part in own.state.workloads[KEY].parts.values())
-    assert disowning.disown(own.state, DisownRequest("", "web", "k"), own.moment()).events == ()
+    assert disowning.decide_disown(own.state, DisownRequest("", "web", "k"), own.moment()).events == ()
     say(own, "own-1", STATE_DISOWNED)
     say(own, "own-2", STATE_ABSENT)
     settle(own)
@@ -671,7 +673,7 @@ def test_an_old_version_disowns_nothing() -> None:
     own = fleet()
     placed(own)
     before = own.state.workloads[KEY].parts["own-1"].version
-    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    take(own, disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()).events)
     say(own, "own-1", STATE_DISOWNED, version=before)
     settle(own)
     assert set(own.state.workloads[KEY].parts) == {"own-1", "own-2"}
@@ -683,8 +685,10 @@ def test_what_is_disowned_or_deleted_is_not_adopted_before_that_is_over() -> Non
     for cluster, count in (("own-1", 3), ("own-2", 2)):
         say(own, cluster, STATE_PRESENT, count)
     settle(own)
-    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
-    actual, words = code(lambda: adopting.ask(own.state, replace(REQUEST, idempotency_key=""), own.moment()))
+    take(own, disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    actual, words = code(
+        lambda: adopting.adoption_question(own.state, replace(REQUEST, idempotency_key=""), own.moment())
+    )
     assert actual == "FAILED_PRECONDITION"
     assert "Disowning: clusters own-1, own-2 still have Spillway's marks on it" in words
     deleted = fleet()
@@ -692,8 +696,10 @@ def test_what_is_disowned_or_deleted_is_not_adopted_before_that_is_over() -> Non
     for cluster, count in (("own-1", 3), ("own-2", 2)):
         say(deleted, cluster, STATE_PRESENT, count)
     settle(deleted)
-    take(deleted, decisions.delete(deleted.state, DeleteRequest("", "web"), deleted.moment()).events)
-    actual, words = code(lambda: adopting.ask(deleted.state, replace(REQUEST, idempotency_key=""), deleted.moment()))
+    take(deleted, decisions.decide_delete(deleted.state, DeleteRequest("", "web"), deleted.moment()).events)
+    actual, words = code(
+        lambda: adopting.adoption_question(deleted.state, replace(REQUEST, idempotency_key=""), deleted.moment())
+    )
     assert actual == "FAILED_PRECONDITION"
     assert "Deleting: still in own-1, own-2: try again" in words
 
@@ -701,15 +707,15 @@ def test_what_is_disowned_or_deleted_is_not_adopted_before_that_is_over() -> Non
 def test_deleting_is_not_disowned_and_disowning_is_not_deleted() -> None:
     own = fleet()
     placed(own)
-    take(own, decisions.delete(own.state, DeleteRequest("", "web"), own.moment()).events)
-    actual, text = code(lambda: disowning.disown(own.state, DisownRequest("", "web"), own.moment()))
+    take(own, decisions.decide_delete(own.state, DeleteRequest("", "web"), own.moment()).events)
+    actual, text = code(lambda: disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()))
     assert (actual, "Deleting" in text) == ("FAILED_PRECONDITION", True)
 
 
 def test_once_it_is_disowned_the_name_may_be_adopted_or_applied_again() -> None:
     own = fleet()
     placed(own)
-    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    take(own, disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()).events)
     for cluster in ("own-1", "own-2"):
         say(own, cluster, STATE_DISOWNED)
     settle(own)
@@ -733,8 +739,8 @@ def test_orphans_are_what_clusters_say_and_no_placement_lists() -> None:
 def beside(own: Fleet, cluster: str, state: str, kind: str, *others: ObjectReference) -> None:
     """What a cluster says of an object, and of what is there beside it."""
     say(own, cluster, state, 3, Generation(4, 1))
-    said = own.state.statuses_of(KEY)[cluster]
-    own.state.apply(replace(said, sequence=said.sequence + 1, kind=kind, beside=others), own.now)
+    said = own.state.statuses_by_cluster(KEY)[cluster]
+    own.state.apply_event(replace(said, sequence=said.sequence + 1, kind=kind, beside=others), own.now)
 
 
 CONF = ObjectReference("ConfigMap", "default", "conf")
@@ -766,7 +772,7 @@ def test_a_config_map_that_was_left_keeps_no_cluster_closed() -> None:
     own = fleet()
     beside(own, "own-1", STATE_ORPHANED, "", CONF)
     beside(own, "own-2", STATE_ORPHANED, "StatefulSet")
-    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(2))), own.moment()).events)
+    take(own, decisions.decide_apply(own.state, ApplyRequest(texts(deployment(2))), own.moment()).events)
     assert parts(own) == {"own-1": (2, False)}
 
 
@@ -778,7 +784,7 @@ def test_an_orphan_outlives_the_tombstones_of_its_workload_and_goes_with_its_own
     )
     say(own, "own-1", STATE_ORPHANED, 3, Generation(4, 1))
     assert len(list_orphans(own.state, ListOrphansRequest()).orphans) == 1
-    own.state.forget(KEY)
+    own.state.forget_workload(KEY)
     assert len(list_orphans(own.state, ListOrphansRequest()).orphans) == 1
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
     assert list_orphans(own.state, ListOrphansRequest()).orphans == ()
@@ -828,15 +834,15 @@ def test_a_cluster_that_will_not_return_holds_nothing_open() -> None:
     adopt(own)
     lost = own.state.clusters["own-2"].joined
     assert lost is not None
-    own.state.apply(replace(lost, phase=PHASE_LOST), own.now)
+    own.state.apply_event(replace(lost, phase=PHASE_LOST), own.now)
     settle(own)
     assert set(parts(own)) == {"own-1", "own-2"}, "it is there after all"
     own.now += 40
     own.beat("own-1")
     settle(own)
     assert parts(own) == {"own-1": (3, True)}
-    take(own, disowning.disown(own.state, DisownRequest("", "web"), own.moment()).events)
-    own.state.apply(replace(own.state.clusters["own-1"].joined, phase=PHASE_LOST), own.now)  # type: ignore[type-var]
+    take(own, disowning.decide_disown(own.state, DisownRequest("", "web"), own.moment()).events)
+    own.state.apply_event(replace(own.state.clusters["own-1"].joined, phase=PHASE_LOST), own.now)  # type: ignore[type-var]
     own.now += 40
     settle(own)
     assert is_gone(own.state.workloads[KEY])
@@ -847,11 +853,11 @@ def test_one_adopted_with_no_replicas_keeps_no_cluster_that_is_to_leave() -> Non
     adopt(own, {"own-1": found("own-1", 0)})
     say(own, "own-1", STATE_PRESENT, 0)
     settle(own)
-    own.state.apply(BrakeSet("cluster/own-1", "audit", "ann", 1), own.now)
+    own.state.apply_event(BrakeSet("cluster/own-1", "audit", "ann", 1), own.now)
     joined = own.state.clusters["own-1"].joined
     assert joined is not None
     for phase, removing in ((PHASE_DRAINING, False), (PHASE_LEAVING, False)):
-        own.state.apply(replace(joined, phase=phase), own.now)
+        own.state.apply_event(replace(joined, phase=phase), own.now)
         move(own)
         assert own.state.workloads[KEY].parts["own-1"].removing is removing
     placement = own.state.workloads[KEY].placement
@@ -860,17 +866,17 @@ def test_one_adopted_with_no_replicas_keeps_no_cluster_that_is_to_leave() -> Non
         placement.waiting_for
         == "held: the object in own-1, of no replicas, waits for the brake of cluster/own-1: audit"
     )
-    own.state.apply(BrakeReleased("cluster/own-1", "ann", 2), own.now)
+    own.state.apply_event(BrakeReleased("cluster/own-1", "ann", 2), own.now)
     move(own)
     assert own.state.workloads[KEY].parts["own-1"].removing
     say(own, "own-1", STATE_ABSENT)
     settle(own)
-    assert [left.cluster for left in moves.left(own.state)] == ["own-1"]
+    assert [left.cluster for left in moves.clusters_that_left(own.state)] == ["own-1"]
     assert own.state.workloads[KEY].declared.replicas == 0
 
 
 def explained(fleet: Fleet) -> ExplainReply:
-    steps = explanation.explain(fleet.state, ExplainRequest("", "web"), fleet.moment(), None)
+    steps = explanation.explain_placement(fleet.state, ExplainRequest("", "web"), fleet.moment(), None)
     while True:
         try:
             next(steps)
@@ -880,8 +886,8 @@ def explained(fleet: Fleet) -> ExplainReply:
 
 
 def move(fleet: Fleet) -> None:
-    for workload in moves.due(fleet.state, fleet.now, fleet.state.brakes):
-        take(fleet, moves.next_step(fleet.state, workload, fleet.moment(), fleet.state.brakes).events)
+    for workload in moves.workloads_due_to_move(fleet.state, fleet.now, fleet.state.brakes):
+        take(fleet, moves.next_move_step(fleet.state, workload, fleet.moment(), fleet.state.brakes).events)
 
 
 def test_nothing_moves_by_itself_while_it_changes_hands() -> None:
@@ -889,9 +895,9 @@ def test_nothing_moves_by_itself_while_it_changes_hands() -> None:
     adopt(own)
     draining = own.state.clusters["own-1"].joined
     assert draining is not None
-    own.state.apply(replace(draining, phase=PHASE_DRAINING), own.now)
-    assert moves.due(own.state, own.now, UnlimitedAllowance()) == []
+    own.state.apply_event(replace(draining, phase=PHASE_DRAINING), own.now)
+    assert moves.workloads_due_to_move(own.state, own.now, UnlimitedAllowance()) == []
     for cluster, replicas in (("own-1", 3), ("own-2", 2)):
         say(own, cluster, STATE_PRESENT, replicas)
     settle(own)
-    assert [workload.key for workload in moves.due(own.state, own.now, UnlimitedAllowance())] == [KEY]
+    assert [workload.key for workload in moves.workloads_due_to_move(own.state, own.now, UnlimitedAllowance())] == [KEY]

@@ -20,7 +20,7 @@ from spillway.events import (
     PodsUnschedulable,
     WorkloadObserved,
 )
-from spillway.feasibility.fit import fit
+from spillway.feasibility.fit import compute_fit
 from spillway.model import Generation
 
 from .builders import Fleet, cluster, container, deployment, facts, group, keep, node, policy, template, texts
@@ -31,11 +31,11 @@ WEB = ("default", "web")
 
 def apply(fleet: Fleet, replicas: int, name: str = "web", **spec: Any) -> None:
     request = ApplyRequest(texts(deployment(replicas, name, **spec)))
-    keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, request, fleet.moment()).events)
 
 
 def scale(fleet: Fleet, replicas: int, name: str = "web") -> None:
-    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", name, replicas), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas), fleet.moment()).events)
 
 
 def counts(fleet: Fleet, name: str = "web") -> dict[str, int]:
@@ -61,11 +61,11 @@ def tick(fleet: Fleet, seconds: float = 0.0, beat: bool = True) -> dict[str, int
     fleet.now += seconds
     if beat:
         fleet.beat()
-    aftermath.watch(fleet.state, fleet.now)
+    aftermath.update_progress_timers(fleet.state, fleet.now)
     taken: dict[str, int] = {}
-    for workload, by_cluster in list(aftermath.take_backs(fleet.state, fleet.moment())):
-        aftermath.hold(fleet.state, workload, by_cluster, fleet.now)
-        keep(fleet, placing.take_back(fleet.state, workload, by_cluster, fleet.moment()).events)
+    for workload, by_cluster in list(aftermath.workloads_to_take_back(fleet.state, fleet.moment())):
+        aftermath.hold_clusters(fleet.state, workload, by_cluster, fleet.now)
+        keep(fleet, placing.take_back_replicas(fleet.state, workload, by_cluster, fleet.moment()).events)
         taken |= by_cluster
     return taken
 
@@ -73,8 +73,8 @@ def tick(fleet: Fleet, seconds: float = 0.0, beat: bool = True) -> dict[str, int
 def try_waiting(fleet: Fleet) -> list[str]:
     """The workloads that were tried again."""
     tried = []
-    for workload in aftermath.next_waiting(fleet.state, fleet.now):
-        keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+    for workload in aftermath.next_waiting_workloads(fleet.state, fleet.now):
+        keep(fleet, aftermath.retry_waiting_workload(fleet.state, workload, fleet.moment()).events)
         tried.append(workload.key[1])
     return tried
 
@@ -105,11 +105,11 @@ def test_what_is_taken_back_leaves_when_what_replaces_it_is_available(fleet: Fle
     leaving = fleet.state.workloads[WEB].parts["own-1"]
     assert (leaving.version, leaving.replicas, leaving.replicas_leaving) == (began, 6, 2)
     assert tick(fleet, 60) == {}
-    fleet.state.apply(ready("own-1", began, 6, 4), fleet.now)
-    assert moves.due(fleet.state, fleet.now, UnlimitedAllowance()) == []
-    fleet.state.apply(ready("cloud-1", version(fleet, "cloud-1"), 2, 2), fleet.now)
-    for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
-        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
+    fleet.state.apply_event(ready("own-1", began, 6, 4), fleet.now)
+    assert moves.workloads_due_to_move(fleet.state, fleet.now, UnlimitedAllowance()) == []
+    fleet.state.apply_event(ready("cloud-1", version(fleet, "cloud-1"), 2, 2), fleet.now)
+    for workload in moves.workloads_due_to_move(fleet.state, fleet.now, UnlimitedAllowance()):
+        keep(fleet, moves.next_move_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
     settled = fleet.state.workloads[WEB].parts["own-1"]
     assert (settled.replicas, settled.replicas_leaving) == (4, 0)
 
@@ -160,7 +160,7 @@ def test_a_bind_starts_the_time_again(fleet: Fleet) -> None:
 def test_what_the_cluster_refuses_is_taken_back() -> None:
     fleet = Fleet(own_1=[node("a")], cloud_1=[node("c")])
     apply(fleet, 3)
-    fleet.state.apply(observed("own-1", WEB, version(fleet), STATE_NOT_OWNED), fleet.now)
+    fleet.state.apply_event(observed("own-1", WEB, version(fleet), STATE_NOT_OWNED), fleet.now)
     tick(fleet)
     assert tick(fleet, 15) == {"own-1": 3}
     assert counts(fleet) == {"own-1": 0, "cloud-1": 3}
@@ -169,7 +169,7 @@ def test_what_the_cluster_refuses_is_taken_back() -> None:
 def test_an_object_that_is_only_reported_as_there_does_not_yet_block() -> None:
     fleet = Fleet(own_1=[node("a")], cloud_1=[node("c")])
     apply(fleet, 3)
-    fleet.state.apply(observed("own-1", WEB, version(fleet), STATE_PRESENT), fleet.now)
+    fleet.state.apply_event(observed("own-1", WEB, version(fleet), STATE_PRESENT), fleet.now)
     tick(fleet)
     assert tick(fleet, 60) == {}
 
@@ -213,7 +213,7 @@ def test_each_hold_is_twice_as_long_up_to_a_most(fleet: Fleet) -> None:
     workload = fleet.state.workloads[WEB]
     seconds = []
     for _ in range(7):
-        aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+        aftermath.hold_clusters(fleet.state, workload, ["own-1"], fleet.now)
         seconds.append(fleet.state.holds["own-1", workload.key].seconds)
     assert seconds == [15, 30, 60, 120, 240, 300, 300]
 
@@ -235,13 +235,13 @@ def test_a_planner_that_takes_the_turn_knows_of_no_hold_and_tries_there_once(fle
 def test_where_somebody_else_has_the_name_a_hold_is_long_and_names_it(fleet: Fleet) -> None:
     workload = fleet.state.workloads[WEB]
     said = replace(observed("own-1", WEB, version(fleet), STATE_NOT_OWNED), message="Deployment web is theirs")
-    fleet.state.apply(said, fleet.now)
+    fleet.state.apply_event(said, fleet.now)
     seconds = []
     for _ in range(6):
-        aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+        aftermath.hold_clusters(fleet.state, workload, ["own-1"], fleet.now)
         seconds.append(fleet.state.holds["own-1", workload.key].seconds)
     assert seconds == [300, 600, 1200, 2400, 3600, 3600]
-    closed = fleet.state.room("own-1", workload.shape, False, fleet.now, workload.key).limited_by
+    closed = fleet.state.room_in_cluster("own-1", workload.shape, False, fleet.now, workload.key).limited_by
     assert (
         limit_text(closed)
         == "held for 3600 s more: replicas of this workload were taken back: Deployment web is theirs"
@@ -251,7 +251,7 @@ def test_where_somebody_else_has_the_name_a_hold_is_long_and_names_it(fleet: Fle
 def test_once_all_are_bound_the_next_hold_is_short_again(fleet: Fleet) -> None:
     workload = fleet.state.workloads[WEB]
     for _ in range(3):
-        aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+        aftermath.hold_clusters(fleet.state, workload, ["own-1"], fleet.now)
     tick(fleet)
     show(fleet, 6)
     tick(fleet)
@@ -259,7 +259,7 @@ def test_once_all_are_bound_the_next_hold_is_short_again(fleet: Fleet) -> None:
 
 
 def unschedulable(fleet: Fleet, name: str = "own-1") -> None:
-    fleet.state.apply(PodsUnschedulable(name, "default/web", 7, 1, "default/web", 6, "0/2 nodes"), fleet.now)
+    fleet.state.apply_event(PodsUnschedulable(name, "default/web", 7, 1, "default/web", 6, "0/2 nodes"), fleet.now)
 
 
 def test_what_the_scheduler_cannot_place_is_held_for_every_workload_of_the_shape(fleet: Fleet) -> None:
@@ -284,7 +284,7 @@ def test_a_hold_is_about_one_shape(fleet: Fleet) -> None:
 
 
 def test_what_is_being_removed_is_not_taken_back(fleet: Fleet) -> None:
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     show(fleet, 4)
     assert tick(fleet, 60) == {}
 
@@ -337,8 +337,8 @@ def test_what_waits_is_placed_when_a_hold_is_over(pending: bool) -> None:
     fleet = Fleet(own_1=[node("a")])
     apply(fleet, 1)
     if pending:
-        fleet.state.apply(PodsUnschedulable("own-1", "default/web", 7, 1, "default/web", 1, "cpu"), fleet.now)
-    aftermath.hold(fleet.state, fleet.state.workloads[WEB], ["own-1"], fleet.now)
+        fleet.state.apply_event(PodsUnschedulable("own-1", "default/web", 7, 1, "default/web", 1, "cpu"), fleet.now)
+    aftermath.hold_clusters(fleet.state, fleet.state.workloads[WEB], ["own-1"], fleet.now)
     scale(fleet, 2)
     assert try_waiting(fleet) == ["web"]
     assert counts(fleet) == {"own-1": 1}
@@ -369,7 +369,7 @@ def test_shapes_that_look_at_pods_are_not_fitted_again_where_no_node_takes_any(c
         apply(fleet, 1, f"w{index}", pod=pod, selector={"matchLabels": labels})
     while try_waiting(fleet):
         pass
-    with calls_of(fit) as fits:
+    with calls_of(compute_fit) as fits:
         for used in (3900, 3600, 3300):
             fleet.change("own-1", [node("a", used=used)])
             fleet.change("own-2", [node("b", used=used)])
@@ -431,7 +431,7 @@ def test_what_may_fit_waits_for_binds_before_the_next_tier(uncertain: Fleet) -> 
 def test_while_any_cluster_binds_who_waits_for_binds_waits_for_15_seconds_at_the_most(uncertain: Fleet) -> None:
     """In a burst a cluster's first bind may come later than 2 s after its promises."""
     try_waiting(uncertain)
-    began, elsewhere = uncertain.now, uncertain.state.view("cloud-1")
+    began, elsewhere = uncertain.now, uncertain.state.cluster_view("cloud-1")
     for _ in range(9):
         uncertain.now += 1.5
         elsewhere.bound_at = uncertain.now
@@ -448,19 +448,19 @@ def test_who_refuses_uses_the_next_tier_too_once_it_has_waited_for_binds(uncerta
     manifests = texts(deployment(5, "other"), policy(unplaceable="Refuse"))
     patient = replace(uncertain.moment(), patient=True)
     with pytest.raises(decisions.UndecidedRequest):
-        decisions.apply(uncertain.state, ApplyRequest(manifests), patient)
-    reply = decisions.apply(uncertain.state, ApplyRequest(manifests), uncertain.moment()).reply
+        decisions.decide_apply(uncertain.state, ApplyRequest(manifests), patient)
+    reply = decisions.decide_apply(uncertain.state, ApplyRequest(manifests), uncertain.moment()).reply
     assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
     one = texts(deployment(0, "other"), policy(unplaceable="Refuse"))
-    for event in decisions.apply(uncertain.state, ApplyRequest(one), uncertain.moment()).events:
-        uncertain.state.apply(event, uncertain.now)
+    for event in decisions.decide_apply(uncertain.state, ApplyRequest(one), uncertain.moment()).events:
+        uncertain.state.apply_event(event, uncertain.now)
     five = ScaleRequest("", "other", 5)
     with pytest.raises(decisions.UndecidedRequest):
-        decisions.scale(uncertain.state, five, patient)
-    reply = decisions.scale(uncertain.state, five, uncertain.moment()).reply
+        decisions.decide_scale(uncertain.state, five, patient)
+    reply = decisions.decide_scale(uncertain.state, five, uncertain.moment()).reply
     assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
     with pytest.raises(RequestError, match="1 of 9 replicas have no place, and the policy says Refuse"):
-        decisions.scale(uncertain.state, replace(five, replicas=9), uncertain.moment())
+        decisions.decide_scale(uncertain.state, replace(five, replicas=9), uncertain.moment())
 
 
 def test_who_refuses_takes_certain_room_in_later_tiers_while_it_waits_on(uncertain: Fleet) -> None:
@@ -470,10 +470,10 @@ def test_who_refuses_takes_certain_room_in_later_tiers_while_it_waits_on(uncerta
     )
     onward = replace(uncertain.moment(), patient=True, onward=True)
     with pytest.raises(decisions.UndecidedRequest):
-        decisions.apply(uncertain.state, nine, onward)
+        decisions.decide_apply(uncertain.state, nine, onward)
     with pytest.raises(RequestError, match="of 20 replicas have no place, and the policy says Refuse"):
-        decisions.apply(uncertain.state, many, onward)
-    reply = decisions.apply(uncertain.state, five, onward).reply
+        decisions.decide_apply(uncertain.state, many, onward)
+    reply = decisions.decide_apply(uncertain.state, five, onward).reply
     assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
 
 
@@ -505,13 +505,13 @@ def test_another_number_of_replicas_waits_anew(uncertain: Fleet) -> None:
 def settle(fleet: Fleet) -> list[Any]:
     events: list[Any] = []
     for key in list(fleet.state.leaving):
-        events += aftermath.settle(fleet.state, key, fleet.moment()).events
+        events += aftermath.settle_workload(fleet.state, key, fleet.moment()).events
     keep(fleet, [event for event in events if not isinstance(event, Tombstone)])
     return events
 
 
 def absent(fleet: Fleet, name: str) -> None:
-    fleet.state.apply(observed(name, WEB, version(fleet, name), STATE_ABSENT), fleet.now)
+    fleet.state.apply_event(observed(name, WEB, version(fleet, name), STATE_ABSENT), fleet.now)
 
 
 def test_an_emptied_cluster_is_dropped_once_it_is_absent(fleet: Fleet) -> None:
@@ -529,7 +529,7 @@ def test_an_emptied_cluster_stays_listed_while_its_object_is_there(fleet: Fleet)
     """Its propagator deletes by what is listed: whoever starts now would leave the object, and its pods run."""
     scale(fleet, 9)
     scale(fleet, 6)
-    fleet.state.apply(observed("cloud-1", WEB, version(fleet, "cloud-1"), STATE_PRESENT), fleet.now)
+    fleet.state.apply_event(observed("cloud-1", WEB, version(fleet, "cloud-1"), STATE_PRESENT), fleet.now)
     assert settle(fleet) == []
     assert counts(fleet) == {"own-1": 6, "cloud-1": 0}
 
@@ -537,8 +537,8 @@ def test_an_emptied_cluster_stays_listed_while_its_object_is_there(fleet: Fleet)
 def test_an_hour_after_the_last_is_absent_come_the_tombstones(fleet: Fleet) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
     request = ApplyRequest(texts(deployment(6), config))
-    keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, request, fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     absent(fleet, "own-1")
     settle(fleet)
     assert settle(fleet) == []
@@ -556,9 +556,9 @@ def test_an_hour_after_the_last_is_absent_come_the_tombstones(fleet: Fleet) -> N
 
 def test_the_tombstones_of_a_workload_leave_what_is_said_of_an_orphan_of_its_name(fleet: Fleet) -> None:
     """Its object is still there: who lists orphans is to find it, and nothing is to be placed over it."""
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     absent(fleet, "own-1")
-    fleet.state.apply(observed("cloud-1", WEB, Generation(4, 1), STATE_ORPHANED), fleet.now)
+    fleet.state.apply_event(observed("cloud-1", WEB, Generation(4, 1), STATE_ORPHANED), fleet.now)
     settle(fleet)
     settle(fleet)
     fleet.now += 3600
@@ -568,7 +568,7 @@ def test_the_tombstones_of_a_workload_leave_what_is_said_of_an_orphan_of_its_nam
 
 
 def test_what_was_applied_again_gets_no_tombstones(fleet: Fleet) -> None:
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     absent(fleet, "own-1")
     settle(fleet)
     settle(fleet)
@@ -584,7 +584,7 @@ def test_what_has_bound_is_needed_no_more() -> None:
     apply(fleet, 3)
 
     def needed() -> int:
-        keep(fleet, aftermath.needs_met(fleet.state, fleet.moment()))
+        keep(fleet, aftermath.lowered_capacity_needs(fleet.state, fleet.moment()))
         return fleet.state.needed[WEB]["c"].replicas_new
 
     assert needed() == 3
@@ -592,7 +592,7 @@ def test_what_has_bound_is_needed_no_more() -> None:
     assert needed() == 1
     show(fleet, 3, cluster="c")
     assert needed() == 0
-    assert aftermath.needs_met(fleet.state, fleet.moment()) == ()
+    assert aftermath.lowered_capacity_needs(fleet.state, fleet.moment()) == ()
 
 
 def test_who_took_part_of_the_room_looks_once_more() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.knowledge.ages import age_ms
-from planner.core.knowledge.all_clusters import ClusterAges, heard_since
+from planner.core.knowledge.all_clusters import ClusterAges, has_heard_all_since
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 from .builders import Fleet, cluster, node
@@ -28,21 +28,21 @@ def test_the_ages_of_all_are_those_of_each(
             view.heard_at, view.age_ms, view.is_incomplete, listed = told[step]
             view.epoch = 1 if listed else NEVER
         for now in (1e6, 1e6 + later):
-            stale = {name for name, view in views.items() if view.not_fresh(now, age_max)}
+            stale = {name for name, view in views.items() if view.staleness_reason(now, age_max)}
             for each, number in ((ages, None), (counted, step)):
                 rounded = {name: age_ms(view, now) for name, view in views.items()}
                 assert each.ages_ms(views, now, age_max, number) == rounded
-                assert each.not_fresh(views, now, age_max, number) == stale
+                assert each.clusters_not_fresh(views, now, age_max, number) == stale
 
 
 def test_all_are_heard_since_a_time_once_what_each_said_is_of_then_or_later() -> None:
     """A record that comes later may be of before; a cluster that takes nothing new for its age is not waited for."""
     fleet = Fleet(own_1=[node("a")], own_2=[node("a")])
-    fleet.state.apply(cluster("own-3"), fleet.now)  # Joined, and never heard.
+    fleet.state.apply_event(cluster("own-3"), fleet.now)  # Joined, and never heard.
     since = fleet.now + 1
 
     def heard(age_max_seconds: float = 30) -> bool:
-        return heard_since(fleet.state.clusters, since, fleet.now, age_max_seconds)
+        return has_heard_all_since(fleet.state.clusters, since, fleet.now, age_max_seconds)
 
     fleet.now += 2
     fleet.change("own-1")

@@ -37,7 +37,7 @@ def brakes(*events: BrakeEvent, wanted: Mapping[Cause, int] | None = None, fleet
     """Brakes after these events and a minute of steps: the bucket is full."""
     made = Brakes(PlannerRules())
     for event in events:
-        made.apply(event)
+        made.apply_event(event)
     for now in (0.0, MINUTE):
         step(made, wanted or {}, now, fleet)
     return made
@@ -45,12 +45,12 @@ def brakes(*events: BrakeEvent, wanted: Mapping[Cause, int] | None = None, fleet
 
 def step(on: Brakes, wanted: Mapping[Cause, int], now: float = MINUTE, fleet: int = 1000) -> list[object]:
     """One step, its events applied."""
-    events = on.step(wanted, fleet, now, int(now * 1000))
+    events = on.update_confirmations(wanted, fleet, now, int(now * 1000))
     for event in events:
         if isinstance(event, Tombstone):
-            on.forget(event.address.key)
+            on.forget_scope(event.address.key)
         else:
-            on.apply(event)
+            on.apply_event(event)
     return list(events)
 
 
@@ -71,25 +71,25 @@ def step(on: Brakes, wanted: Mapping[Cause, int], now: float = MINUTE, fleet: in
 )
 def test_what_a_brake_holds(scope: str, cluster: str, key: tuple[str, str], holds: bool) -> None:
     on = brakes(brake(scope))
-    assert on.frozen(cluster, key) is holds
-    assert on.allow(CAUSE_MIGRATE, cluster, key, 7) == (0 if holds else 7)
+    assert on.is_frozen(cluster, key) is holds
+    assert on.allow_replicas(CAUSE_MIGRATE, cluster, key, 7) == (0 if holds else 7)
 
 
 @pytest.mark.parametrize("cause", ALL_CAUSES)
 def test_a_frozen_fleet_moves_nothing_for_any_cause(cause: str) -> None:
     on = brakes(brake("fleet"), ConfirmationGiven("Failover/own-1", "ann", 1), wanted={(cause, "own-1"): 3})
-    assert on.allow(cause, "own-1", WEB, 3) == 0
+    assert on.allow_replicas(cause, "own-1", WEB, 3) == 0
 
 
 def test_they_are_what_moves_ask() -> None:
     asked: Allowance = brakes(brake("fleet"))
-    assert asked.frozen("own-1", WEB)
+    assert asked.is_frozen("own-1", WEB)
 
 
 def test_a_cluster_said_to_be_lost_is_given_up_within_the_budget_unconfirmed() -> None:
     on = brakes(wanted={(CAUSE_LOST, "own-1"): 900})
     step(on, {(CAUSE_LOST, "own-1"): 900})
-    assert on.allow(CAUSE_LOST, "own-1", WEB, 900) == 600
+    assert on.allow_replicas(CAUSE_LOST, "own-1", WEB, 900) == 600
 
 
 def test_the_text_names_scope_person_and_reason() -> None:
@@ -99,16 +99,16 @@ def test_the_text_names_scope_person_and_reason() -> None:
 def test_the_widest_brake_is_named_and_each_is_released_by_itself() -> None:
     on = brakes(brake("fleet"), brake("cluster/own-1"), BrakeReleased("fleet", "ann", 2))
     assert on.why_frozen("own-1", WEB).startswith("cluster/own-1")
-    on.apply(BrakeReleased("cluster/own-1", "ann", 3))
+    on.apply_event(BrakeReleased("cluster/own-1", "ann", 3))
     assert on.why_frozen("own-1", WEB) == ""
 
 
 def test_brakes_and_tombstones_of_the_log_reach_the_state() -> None:
     state = PlannerState(PlannerRules())
-    state.apply(brake("fleet"), 0.0, 4)
-    assert state.brakes.frozen("own-1", WEB)
+    state.apply_event(brake("fleet"), 0.0, 4)
+    assert state.brakes.is_frozen("own-1", WEB)
     state.apply_tombstone(BRAKES.name, "fleet", 5)
-    assert not state.brakes.frozen("own-1", WEB)
+    assert not state.brakes.is_frozen("own-1", WEB)
 
 
 # ── The budget ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,15 +116,15 @@ def test_brakes_and_tombstones_of_the_log_reach_the_state() -> None:
 
 def allowed_at(on: Brakes, cause: Cause, replicas: int, now: float) -> int:
     step(on, {cause: replicas}, now)
-    return on.allow(*cause, WEB, replicas)
+    return on.allow_replicas(*cause, WEB, replicas)
 
 
 def test_the_bucket_is_empty_at_first_fills_evenly_and_holds_a_minute() -> None:
     on = Brakes(PlannerRules())
     assert [allowed_at(on, FAILOVER, 90, now) for now in (0.0, 0.05, 0.1, 1.0, 3.0)] == [0, 0, 1, 10, 30]
     step(on, {FAILOVER: 10_000}, 3600.0, fleet=1_000_000)
-    assert on.allow(*FAILOVER, WEB, 10_000) == 600
-    assert on.allow(*FAILOVER, WEB, 10_000) == 600, "asking takes nothing"
+    assert on.allow_replicas(*FAILOVER, WEB, 10_000) == 600
+    assert on.allow_replicas(*FAILOVER, WEB, 10_000) == 600, "asking takes nothing"
     assert on.over_budget == 9_400
 
 
@@ -134,11 +134,11 @@ def test_all_limited_causes_draw_from_one_bucket_and_those_asked_by_name_from_no
     step(on, {}, 0.0)
     step(on, wanted, 10.0)
     for cause, cluster in wanted:
-        moved.append(on.allow(cause, cluster, WEB, 80))
-        on.spend(cause, cluster, WEB, moved[-1])
+        moved.append(on.allow_replicas(cause, cluster, WEB, 80))
+        on.spend_budget(cause, cluster, WEB, moved[-1])
     assert moved == [80, 20, 0]
-    assert on.allow(CAUSE_MIGRATE, "own-1", WEB, 5_000) == 5_000
-    on.spend(CAUSE_MIGRATE, "own-1", WEB, 5_000)
+    assert on.allow_replicas(CAUSE_MIGRATE, "own-1", WEB, 5_000) == 5_000
+    on.spend_budget(CAUSE_MIGRATE, "own-1", WEB, 5_000)
     assert allowed_at(on, (CAUSE_DRAIN, "own-2"), 60, 11.0) == 10
     assert on.moved == Counter({CAUSE_FAILOVER: 80, CAUSE_DRAIN: 20, CAUSE_LOST: 0, CAUSE_MIGRATE: 5_000})
 
@@ -149,24 +149,24 @@ def test_what_is_small_in_each_cluster_is_confirmed_when_it_is_large_in_all() ->
     on = Brakes(PlannerRules())
     step(on, {(CAUSE_FAILOVER, "own-0"): 70}, 0.0)
     step(on, {(CAUSE_FAILOVER, "own-0"): 70}, 30.0)
-    assert on.allow(CAUSE_FAILOVER, "own-0", WEB, 70) == 70
+    assert on.allow_replicas(CAUSE_FAILOVER, "own-0", WEB, 70) == 70
     asked = step(on, lost, 40.0)
     assert {event.scope for event in asked if isinstance(event, ConfirmationAsked)} == {
         f"Failover/{cluster}" for _, cluster in lost
     }
-    assert [on.allow(CAUSE_FAILOVER, cluster, WEB, 70) for _, cluster in lost] == [0] * 7
-    on.apply(ConfirmationGiven("Failover/own-3", "ann", 1))
+    assert [on.allow_replicas(CAUSE_FAILOVER, cluster, WEB, 70) for _, cluster in lost] == [0] * 7
+    on.apply_event(ConfirmationGiven("Failover/own-3", "ann", 1))
     step(on, lost, 41.0)
-    assert on.allow(CAUSE_FAILOVER, "own-3", WEB, 70) == 70
-    assert on.allow(CAUSE_FAILOVER, "own-4", WEB, 70) == 0
+    assert on.allow_replicas(CAUSE_FAILOVER, "own-3", WEB, 70) == 70
+    assert on.allow_replicas(CAUSE_FAILOVER, "own-4", WEB, 70) == 0
 
 
 def test_what_was_confirmed_makes_nothing_else_large() -> None:
     on, wanted = Brakes(PlannerRules()), {(CAUSE_DRAIN, "own-1"): 500}
     step(on, wanted, 0.0)
-    on.apply(ConfirmationGiven("Drain/own-1", "ann", 1))
+    on.apply_event(ConfirmationGiven("Drain/own-1", "ann", 1))
     assert step(on, {**wanted, (CAUSE_DRAIN, "own-2"): 20}) == []
-    assert on.allow(CAUSE_DRAIN, "own-2", WEB, 20) == 20
+    assert on.allow_replicas(CAUSE_DRAIN, "own-2", WEB, 20) == 20
     assert not on.needs_confirmation(CAUSE_DRAIN, "own-3", 70, 1000)
     assert on.needs_confirmation(CAUSE_DRAIN, "own-3", 90, 1000), "own-2 and own-3 are over 10 % together"
 
@@ -177,12 +177,12 @@ def test_one_workload_in_several_clusters_keeps_to_the_budget_in_all() -> None:
     for now in (0.0, 10.0):
         step(on, wanted, now, fleet=2000)
     for _ in range(2):
-        allowed = [on.allow(CAUSE_DRAIN, cluster, WEB, 80) for cluster in ("own-1", "own-2")]
+        allowed = [on.allow_replicas(CAUSE_DRAIN, cluster, WEB, 80) for cluster in ("own-1", "own-2")]
     assert allowed == [80, 20]
-    assert on.allow(CAUSE_DRAIN, "own-1", ("shop", "api"), 80) == 80, "nobody spent anything"
+    assert on.allow_replicas(CAUSE_DRAIN, "own-1", ("shop", "api"), 80) == 80, "nobody spent anything"
     for cluster, count in zip(("own-1", "own-2"), allowed, strict=True):
-        on.spend(CAUSE_DRAIN, cluster, WEB, count)
-    assert on.allow(CAUSE_DRAIN, "own-1", ("shop", "api"), 80) == 0
+        on.spend_budget(CAUSE_DRAIN, cluster, WEB, count)
+    assert on.allow_replicas(CAUSE_DRAIN, "own-1", ("shop", "api"), 80) == 0
 
 
 def test_a_budget_of_nothing_moves_nothing() -> None:
@@ -217,9 +217,9 @@ def test_no_window_moves_more_than_a_minutes_amount_and_what_filled_within_it(
     for seconds, cause, replicas in asked:
         now += seconds
         step(on, {(each, "own-1"): replicas for each in CAUSES_CONFIRMED}, now, 10**9)
-        count = on.allow(cause, "own-1", WEB, replicas)
+        count = on.allow_replicas(cause, "own-1", WEB, replicas)
         assert 0 <= count <= replicas
-        on.spend(cause, "own-1", WEB, count)
+        on.spend_budget(cause, "own-1", WEB, count)
         moved.append((now, count))
     for begin, (since, _) in enumerate(moved):
         total = 0
@@ -247,7 +247,7 @@ def test_more_than_a_tenth_and_more_than_ten_waits(replicas: int, fleet: int, as
     expected = [ConfirmationAsked("Failover/own-1", *FAILOVER, replicas, fleet, 60_000)] if asked else []
     assert events == expected
     assert on.needs_confirmation(*FAILOVER, replicas, fleet) is asked
-    assert on.allow(*FAILOVER, WEB, replicas) == (0 if asked else replicas)
+    assert on.allow_replicas(*FAILOVER, WEB, replicas) == (0 if asked else replicas)
     assert on.held_by_kind()["confirmation"] == (replicas if asked else 0)
 
 
@@ -258,22 +258,22 @@ def test_causes_asked_by_name_are_never_asked_again() -> None:
 def test_what_was_confirmed_moves_and_only_that() -> None:
     wanted = {FAILOVER: 300, (CAUSE_FAILOVER, "own-2"): 300}
     on = brakes(wanted=wanted)
-    on.apply(ConfirmationGiven("Failover/own-1", "ann", 1))
+    on.apply_event(ConfirmationGiven("Failover/own-1", "ann", 1))
     assert step(on, wanted) == []
-    assert on.allow(*FAILOVER, WEB, 300) == 300
-    assert on.allow(CAUSE_FAILOVER, "own-2", WEB, 300) == 0
+    assert on.allow_replicas(*FAILOVER, WEB, 300) == 300
+    assert on.allow_replicas(CAUSE_FAILOVER, "own-2", WEB, 300) == 0
 
 
 def test_a_cause_that_no_step_was_told_of_moves_nothing() -> None:
-    assert brakes().allow(*FAILOVER, WEB, 1) == 0
+    assert brakes().allow_replicas(*FAILOVER, WEB, 1) == 0
 
 
 def test_a_cause_that_comes_in_small_pieces_is_confirmed_like_one_that_comes_at_once() -> None:
     on, moved = brakes(), 0
     for second in range(60, 80):
         step(on, {FAILOVER: 20}, float(second))
-        count = on.allow(*FAILOVER, WEB, 20)
-        on.spend(*FAILOVER, WEB, count)
+        count = on.allow_replicas(*FAILOVER, WEB, 20)
+        on.spend_budget(*FAILOVER, WEB, count)
         moved += count
     assert moved == 100
     assert on.asked["Failover/own-1"].replicas == 120
@@ -282,8 +282,8 @@ def test_a_cause_that_comes_in_small_pieces_is_confirmed_like_one_that_comes_at_
 def test_moving_within_a_step_does_not_count_twice() -> None:
     on = brakes(wanted={FAILOVER: 90})
     step(on, {FAILOVER: 90})
-    on.spend(*FAILOVER, WEB, 45)
-    assert on.allow(*FAILOVER, WEB, 45) == 45
+    on.spend_budget(*FAILOVER, WEB, 45)
+    assert on.allow_replicas(*FAILOVER, WEB, 45) == 45
     assert step(on, {FAILOVER: 45}) == []
 
 
@@ -294,7 +294,7 @@ def test_it_is_asked_again_only_when_the_number_has_grown_much() -> None:
 
 def test_it_is_forgotten_once_its_cause_is_over_and_stays_over() -> None:
     on = brakes(wanted={FAILOVER: 200})
-    on.apply(ConfirmationGiven("Failover/own-1", "ann", 1))
+    on.apply_event(ConfirmationGiven("Failover/own-1", "ann", 1))
     assert step(on, {}, 100.0) == []
     assert step(on, {FAILOVER: 0}, 131.0) == [], "it came back for a moment: the time begins anew"
     assert step(on, {}, 132.0) == []
@@ -305,7 +305,7 @@ def test_it_is_forgotten_once_its_cause_is_over_and_stays_over() -> None:
 
 def test_a_cause_that_moved_little_and_is_over_begins_at_nothing_the_next_time() -> None:
     on = brakes(wanted={FAILOVER: 90})
-    on.spend(*FAILOVER, WEB, 90)
+    on.spend_budget(*FAILOVER, WEB, 90)
     for now in (60.0, 90.0):
         assert step(on, {}, now) == []
     assert step(on, {FAILOVER: 90}, 91.0) == []
@@ -313,18 +313,18 @@ def test_a_cause_that_moved_little_and_is_over_begins_at_nothing_the_next_time()
 
 def test_what_was_said_on_a_confirmation_survives_a_restart() -> None:
     given_before = brakes(ConfirmationGiven("Failover/own-1", "ann", 1), wanted={FAILOVER: 500})
-    assert given_before.allow(*FAILOVER, WEB, 500) == 500
+    assert given_before.allow_replicas(*FAILOVER, WEB, 500) == 500
     asked_before = brakes(ConfirmationAsked("Failover/own-1", *FAILOVER, 500, 1000, 1), wanted={FAILOVER: 500})
-    assert asked_before.allow(*FAILOVER, WEB, 500) == 0
+    assert asked_before.allow_replicas(*FAILOVER, WEB, 500) == 0
 
 
 def test_what_is_held_back_is_told_by_what_holds_it() -> None:
     on = brakes(brake("cluster/own-3"))
     step(on, {FAILOVER: 300, (CAUSE_LOST, "own-2"): 700, (CAUSE_DRAIN, "own-3"): 5, (CAUSE_LOST, "own-3"): 2})
-    on.allow(*FAILOVER, WEB, 300)
-    on.allow(CAUSE_LOST, "own-2", WEB, 700)
+    on.allow_replicas(*FAILOVER, WEB, 300)
+    on.allow_replicas(CAUSE_LOST, "own-2", WEB, 700)
     assert on.held_by_kind() == {"brake": 7, "confirmation": 300, "budget": 100}
-    assert (on.wanted_in("own-3"), on.wanted_in()) == (7, 1007)
+    assert (on.replicas_to_move_from("own-3"), on.replicas_to_move_from()) == (7, 1007)
     step(on, {})
     assert on.held_by_kind() == {"brake": 0, "confirmation": 0, "budget": 0}
 
@@ -348,9 +348,9 @@ LOGS = st.lists(st.sampled_from(SCOPES).flatmap(records), max_size=12)
 def read(on: Brakes, log: Iterable[tuple[int, Record]]) -> None:
     for offset, record in log:
         if isinstance(record, Tombstone):
-            on.forget(record.address.key, offset)
+            on.forget_scope(record.address.key, offset)
         else:
-            on.apply(record, offset)
+            on.apply_event(record, offset)
 
 
 def known(on: Brakes) -> tuple[dict[str, BrakeSet], set[str], set[str]]:
@@ -396,6 +396,6 @@ def test_what_is_frozen_never_moves(
         step(on, {(cause, cluster): replicas}, now, 10**9)
     scopes = {"fleet", f"cluster/{cluster}", f"workload/{key[0]}/{key[1]}"}
     holds = bool(scopes & set(on.brakes))
-    assert on.frozen(cluster, key) is holds
+    assert on.is_frozen(cluster, key) is holds
     unconfirmed = f"{cause}/{cluster}" in on.asked
-    assert (on.allow(cause, cluster, key, replicas) == 0) is (holds or unconfirmed)
+    assert (on.allow_replicas(cause, cluster, key, replicas) == 0) is (holds or unconfirmed)

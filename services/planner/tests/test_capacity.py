@@ -12,13 +12,13 @@ from planner.core.knowledge.timers import PlacementHold
 from planner.core.requests import answers, decisions
 from spillway.api import ApplyRequest, CapacityRequest
 from spillway.events import PHASE_CORDONED, SHAPE_ADMITTED, SHAPE_REFUSED, ShapeAdmitted
-from spillway.kubernetes.pod_shape import bare, shape_of, template_digest
+from spillway.kubernetes.pod_shape import shape_of, shape_without_notes, template_digest
 from spillway.model import NamespaceFacts, PodSelector, PodTable, PodTerm, Quota
 
 from .builders import Fleet, cluster, container, deployment, group, node, template, texts
 
 POD = template(container(cpu="1500m"))
-SHAPE = bare(shape_of(POD, "default", "t"))
+SHAPE = shape_without_notes(shape_of(POD, "default", "t"))
 HOSTNAME = "kubernetes.io/hostname"
 SPREAD = {
     "maxSkew": 1,
@@ -38,7 +38,7 @@ PODS: dict[str, dict[str, Any]] = {
 
 
 def cordoned(fleet: Fleet) -> None:
-    fleet.state.apply(replace(cluster("own-1"), phase=PHASE_CORDONED), fleet.now)
+    fleet.state.apply_event(replace(cluster("own-1"), phase=PHASE_CORDONED), fleet.now)
 
 
 def stale(fleet: Fleet) -> None:
@@ -76,14 +76,14 @@ def admitted_otherwise(fleet: Fleet) -> None:
     larger = replace(SHAPE, requests=tuple(sorted((dict(SHAPE.requests) | {"cpu": 2500}).items())))
     for name, state, shape in (("own-1", SHAPE_ADMITTED, larger), ("own-2", SHAPE_REFUSED, None)):
         said = ShapeAdmitted(template_digest(POD, "default"), name, 1, 1, "default", state, "denied", shape)
-        fleet.state.apply(said, fleet.now)
+        fleet.state.apply_event(said, fleet.now)
 
 
 def promised(fleet: Fleet) -> None:
     """More than the nodes take: some replicas wait for new nodes."""
     request = ApplyRequest(texts(deployment(40, "web", POD)))
-    for event in decisions.apply(fleet.state, request, fleet.moment()).events:
-        fleet.state.apply(event, fleet.now)
+    for event in decisions.decide_apply(fleet.state, request, fleet.moment()).events:
+        fleet.state.apply_event(event, fleet.now)
     assert fleet.state.workloads["default", "web"].parts["cloud-1"].replicas_new
 
 
@@ -97,12 +97,12 @@ def test_of_all_clusters_it_is_what_each_has_room_for(what: Callable[[Fleet], No
     fleet = Fleet(own_1=rows, own_2=rows)
     fleet.join(cluster("cloud-1", "cloud", [group("burst", cpu=6000), group("late", cpu=2000)]), rows)
     what(fleet)
-    state, shape = fleet.state, bare(shape_of(pod, "default", "t"))
+    state, shape = fleet.state, shape_without_notes(shape_of(pod, "default", "t"))
     for _ in range(2):  # Asked again, what was kept of the first time is answered.
-        found = answers.capacity(state, CapacityRequest(texts(deployment(1, "probe", pod))), fleet.now)
+        found = answers.capacity_reply(state, CapacityRequest(texts(deployment(1, "probe", pod))), fleet.now)
         expected = [
-            (joined.cluster, node_groups, state.room(joined.cluster, shape, node_groups, fleet.now))
-            for joined in state.joined()
+            (joined.cluster, node_groups, state.room_in_cluster(joined.cluster, shape, node_groups, fleet.now))
+            for joined in state.joined_clusters()
             for node_groups in ((False, True) if joined.node_groups else (False,))
         ]
         assert [

@@ -25,16 +25,16 @@ class Stream:
         self.now = 100.0
 
     def full(self, *rows: NodeRow, **more: int) -> None:
-        self.view.apply_reported(reported("a", rows, **more), columns_of(rows))  # type: ignore[arg-type]
+        self.view.apply_capacity_reported(reported("a", rows, **more), columns_of(rows))  # type: ignore[arg-type]
 
     def change(self, sequence: int, *rows: NodeRow, **more: object) -> None:
-        self.view.apply_changed(changed("a", sequence, **more), columns_of(rows), self.now, sequence)  # type: ignore[arg-type]
+        self.view.apply_capacity_changed(changed("a", sequence, **more), columns_of(rows), self.now, sequence)  # type: ignore[arg-type]
 
     def total(self) -> int:
-        return self.view.fit(shape(1000)).total
+        return self.view.fit_of_shape(shape(1000)).total
 
     def trouble(self) -> str:
-        return self.view.not_fresh(self.now, AGE_MAX)
+        return self.view.staleness_reason(self.now, AGE_MAX)
 
 
 @pytest.fixture
@@ -220,14 +220,16 @@ def test_facts_come_with_the_nodes_that_they_were_counted_with(stream: Stream) -
 
 def test_a_full_block_replaces_all_facts(stream: Stream) -> None:
     stream.change(2, shown=(facts(V1, 3),))
-    keys = stream.view.apply_reported(reported("a", (), sequence=3, shown=(facts(V1, 1, name="api"),)), NO_COLUMNS)
+    keys = stream.view.apply_capacity_reported(
+        reported("a", (), sequence=3, shown=(facts(V1, 1, name="api"),)), NO_COLUMNS
+    )
     assert (set(stream.view.facts), keys) == ({("default", "api")}, {WEB, ("default", "api")})
 
 
 def test_a_full_block_of_other_nodes_leaves_what_is_true_of_the_cluster_as_a_whole(stream: Stream) -> None:
     """Else what is bound would be held a second time, for an hour, whenever another block is written again."""
     whole = reported("a", (), epoch=8, count=2, shown=(facts(V1, 3),), api_server="uid-1")
-    stream.view.apply_reported(whole, NO_COLUMNS)
+    stream.view.apply_capacity_reported(whole, NO_COLUMNS)
     stream.full(node("m"), epoch=8, index=1, count=2)
     stream.full(node("m", 1000), epoch=8, index=1, count=2, sequence=1)
     assert (set(stream.view.facts), stream.view.api_server, stream.total()) == ({WEB}, "uid-1", 1)
@@ -245,18 +247,18 @@ def test_a_bind_is_noted(stream: Stream) -> None:
 def test_pods_that_do_not_schedule_are_known_until_they_do() -> None:
     view = ClusterView("a")
     waits = PodsUnschedulable("a", "default/web", 7, 5, "default/web", 3, "cpu")
-    view.apply_pending(waits)
-    view.apply_pending(PodsUnschedulable("a", "default/web", 6, 9, "default/web", 9, "of an owner that woke"))
+    view.apply_pending_pods(waits)
+    view.apply_pending_pods(PodsUnschedulable("a", "default/web", 6, 9, "default/web", 9, "of an owner that woke"))
     assert view.pending == {"default/web": waits}
-    view.apply_pending(PodsScheduled("a", "default/web", 6, 10))
+    view.apply_pending_pods(PodsScheduled("a", "default/web", 6, 10))
     assert view.pending == {"default/web": waits}
-    view.apply_pending(PodsScheduled("a", "default/web", 7, 6))
+    view.apply_pending_pods(PodsScheduled("a", "default/web", 7, 6))
     assert not view.pending
 
 
 def test_the_nodes_of_a_group_are_counted() -> None:
     stream = Stream()
-    stream.view.apply_joined(cluster("a", node_groups=(group(),)))
+    stream.view.apply_cluster_joined(cluster("a", node_groups=(group(),)))
     stream.full(node("n", labels={"group": "burst"}), node("m"))
     assert [count for _, count in stream.view.node_groups()] == [1]
 
@@ -271,12 +273,14 @@ def apply_to(view: ClusterView, step: int, entry: tuple[str, int, bool, int]) ->
     rows = () if removed else (node(name, cpu * 1000),)
     shown: tuple[WorkloadFacts, ...] = (facts(V1, bound),)
     event = changed("a", step, removed=(name,) if removed else (), shown=shown)
-    view.apply_changed(event, columns_of(rows), 100.0 + step, step)
+    view.apply_capacity_changed(event, columns_of(rows), 100.0 + step, step)
 
 
 def seen(view: ClusterView) -> object:
-    live = {name: int(view.fit(shape(1000)).per_node[row]) for row, name in enumerate(view.nodes.names) if name}
-    return live, view.facts, view.epoch, view.not_fresh(120.0, AGE_MAX), view.age_seconds(120.0), view.bound_at
+    live = {
+        name: int(view.fit_of_shape(shape(1000)).per_node[row]) for row, name in enumerate(view.nodes.names) if name
+    }
+    return live, view.facts, view.epoch, view.staleness_reason(120.0, AGE_MAX), view.age_seconds(120.0), view.bound_at
 
 
 @given(CHANGES, st.data())
@@ -287,12 +291,12 @@ def test_duplicates_and_repeated_prefixes_change_nothing(
     rows = (node("x"),)
     repeat = data.draw(st.integers(0, len(entries)))
     for view in (once, again):
-        view.apply_reported(reported("a", rows), columns_of(rows))
+        view.apply_capacity_reported(reported("a", rows), columns_of(rows))
         for step, entry in enumerate(entries, 1):
             apply_to(view, step, entry)
             if view is again:
                 apply_to(view, step, entry)
-    again.apply_reported(reported("a", rows), columns_of(rows))
+    again.apply_capacity_reported(reported("a", rows), columns_of(rows))
     for step, entry in enumerate(entries[:repeat], 1):
         apply_to(again, step, entry)
     assert seen(again) == seen(once)
@@ -301,29 +305,29 @@ def test_duplicates_and_repeated_prefixes_change_nothing(
 def test_a_heartbeat_from_before_the_reader_began_makes_nothing_fresh() -> None:
     """What a restart reads from the log is of unknown age."""
     view = ClusterView("own-1")
-    view.apply_reported(reported("own-1", [node("a")], sequence=0), columns_of([node("a")]))
-    view.apply_changed(changed("own-1", 1), NO_NODES, NEVER, 1)
+    view.apply_capacity_reported(reported("own-1", [node("a")], sequence=0), columns_of([node("a")]))
+    view.apply_capacity_changed(changed("own-1", 1), NO_NODES, NEVER, 1)
     assert view.age_seconds(50.0) is None
-    view.apply_changed(changed("own-1", 2), NO_NODES, 50.0, 2)
+    view.apply_capacity_changed(changed("own-1", 2), NO_NODES, 50.0, 2)
     assert view.age_seconds(50.0) == 0
 
 
 def test_who_collected_before_speaks_of_no_pods_of_which_nobody_spoke() -> None:
     """The owner since has said of all pods that wait: of others there are none."""
     view = ClusterView("a")
-    view.apply_pending(PodsUnschedulable("a", "default/web", 7, 5, "default/web", 3, "cpu"))
-    view.apply_pending(PodsUnschedulable("a", "default/api", 6, 9, "default/api", 9, "of an owner that woke"))
+    view.apply_pending_pods(PodsUnschedulable("a", "default/web", 7, 5, "default/web", 3, "cpu"))
+    view.apply_pending_pods(PodsUnschedulable("a", "default/api", 6, 9, "default/api", 9, "of an owner that woke"))
     assert list(view.pending) == ["default/web"]
 
 
 def test_behind_the_claim_of_another_collector_the_one_before_says_nothing(stream: Stream) -> None:
     """Seed 856637: a collector woke up after its turn, and wrote an age of before it froze."""
     stream.now += 60
-    stream.view.apply_claim(stream.view.epoch + 5)
+    stream.view.apply_turn_claim(stream.view.epoch + 5)
     stream.change(2, node("m", 8000))
     assert (stream.total(), stream.view.age_seconds(stream.now)) == (4, 60)
 
 
 def test_a_claim_takes_nothing_from_what_was_said_before_it(stream: Stream) -> None:
-    stream.view.apply_claim(stream.view.epoch + 5)
+    stream.view.apply_turn_claim(stream.view.epoch + 5)
     assert (stream.total(), stream.trouble()) == (4, "")

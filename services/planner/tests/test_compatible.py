@@ -40,12 +40,12 @@ def seats_one_by_one(new: int, votes: dict[str, int], initial: dict[str, int], t
 def test_seats_handed_out_at_once_are_those_handed_out_one_by_one(
     new: int, votes: dict[str, int], initial: dict[str, int], ties: webster.Ties
 ) -> None:
-    assert webster.seats(new, votes, initial, ties) == seats_one_by_one(new, votes, initial, ties)
+    assert webster.divide_seats(new, votes, initial, ties) == seats_one_by_one(new, votes, initial, ties)
 
 
 @given(new=st.integers(0, 60), votes=VOTES.filter(lambda votes: sum(votes.values()) > 0), ties=TIES)
 def test_one_seat_more_takes_none_from_anybody(new: int, votes: dict[str, int], ties: webster.Ties) -> None:
-    fewer, more = (webster.seats(count, votes, {}, ties) for count in (new, new + 1))
+    fewer, more = (webster.divide_seats(count, votes, {}, ties) for count in (new, new + 1))
     assert sum(more.values()) == new + 1
     assert all(more[party] >= count for party, count in fewer.items())
 
@@ -68,7 +68,7 @@ def test_by_room_all_are_assigned_within_it_or_none(
     candidates = [CandidateCluster(name, room, room, tier) for name, room, tier in given_candidates]
     rooms = {name: room for name, room, _ in given_candidates}
     try:
-        found = karmada.assign(AssignmentTask(strategy, replicas, uid), candidates, [], overflow=overflow)
+        found = karmada.assign_replicas(AssignmentTask(strategy, replicas, uid), candidates, [], overflow=overflow)
     except karmada.Unschedulable:
         assert sum(rooms.values()) < replicas
         return
@@ -95,12 +95,15 @@ def test_assignments(task: AssignmentTask, expected: dict[str, int]) -> None:
     candidates = [
         CandidateCluster(name, room, room, tiers.get(name, 0)) for name, room in (("a", 18), ("b", 12), ("c", 6))
     ]
-    assert karmada.assign(task, candidates, [], overflow=bool(tiers)) == expected
+    assert karmada.assign_replicas(task, candidates, [], overflow=bool(tiers)) == expected
 
 
 def test_replicas_become_fewer_in_proportion_to_what_is_there_whatever_the_room() -> None:
     candidates = [CandidateCluster("a", 0, 8), CandidateCluster("b", 50, 54)]
-    assert karmada.assign(AssignmentTask(DYNAMIC_WEIGHT, 6), candidates, [("a", 8), ("b", 4)]) == {"a": 4, "b": 2}
+    assert karmada.assign_replicas(AssignmentTask(DYNAMIC_WEIGHT, 6), candidates, [("a", 8), ("b", 4)]) == {
+        "a": 4,
+        "b": 2,
+    }
 
 
 SELECTIONS = {
@@ -123,9 +126,9 @@ def test_selections(spreads: tuple[tuple[str, int, int], ...], expected: list[st
     )
     if expected is None:
         with pytest.raises(selection.NotSelectable):
-            selection.select(request, places)
+            selection.select_clusters(request, places)
     else:
-        assert [place.cluster for place in selection.select(request, places)] == expected
+        assert [place.cluster for place in selection.select_clusters(request, places)] == expected
 
 
 Sets = list[tuple[selection.RegionSize, ...]]
@@ -194,7 +197,7 @@ def test_the_planner_keeps_maxima_and_hard_bounds(
     replicas: int, preferences: dict[str, kubeadmiral.ClusterPreference], limited: dict[str, int]
 ) -> None:
     wish = kubeadmiral.PlanInput(replicas, sorted(preferences), preferences, limited=limited)
-    found = kubeadmiral.plan(wish)
+    found = kubeadmiral.plan_replicas(wish)
     assert sum(found.plan.values()) <= replicas
     assert all(count <= preferences[name].max for name, count in found.plan.items())
     assert all(count <= limited.get(name, count) for name, count in found.plan.items())
@@ -210,7 +213,7 @@ def test_avoiding_disruption_only_shrinks_or_only_grows(
     replicas: int, preferences: dict[str, kubeadmiral.ClusterPreference], existing: dict[str, int]
 ) -> None:
     wish = kubeadmiral.PlanInput(replicas, sorted(preferences), preferences, existing=existing, avoid_disruption=True)
-    found = kubeadmiral.plan(wish).plan
+    found = kubeadmiral.plan_replicas(wish).plan
     changes = [count - existing.get(name, 0) for name, count in found.items()]
     assert min(changes) >= 0 or max(changes) <= 0
 

@@ -43,20 +43,20 @@ WEB = ("default", "web")
 
 def keep(fleet: Fleet, decided: DecidedRequest) -> PlacementReply:
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     return decided.reply
 
 
 def apply(fleet: Fleet, *manifests: dict[str, Any], key: str = "") -> PlacementReply:
-    return keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(*manifests), key), fleet.moment()))
+    return keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests), key), fleet.moment()))
 
 
 def scale(fleet: Fleet, replicas: Any, key: str = "", name: str = "web") -> PlacementReply:
-    return keep(fleet, decisions.scale(fleet.state, ScaleRequest("", name, replicas, key), fleet.moment()))
+    return keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas, key), fleet.moment()))
 
 
 def delete(fleet: Fleet, key: str = "", name: str = "web") -> PlacementReply:
-    return keep(fleet, decisions.delete(fleet.state, DeleteRequest("", name, key), fleet.moment()))
+    return keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", name, key), fleet.moment()))
 
 
 def refused(action: Callable[[], object], code: str, text: str = "") -> None:
@@ -77,16 +77,16 @@ def placed(reply: PlacementReply) -> dict[str, int]:
 def settle(fleet: Fleet) -> tuple[Event | Tombstone, ...]:
     events: list[Event | Tombstone] = []
     for key in list(fleet.state.leaving):
-        events.extend(aftermath.settle(fleet.state, key, fleet.moment()).events)
+        events.extend(aftermath.settle_workload(fleet.state, key, fleet.moment()).events)
     for event in events:
         if not isinstance(event, Tombstone):
-            fleet.state.apply(event, fleet.now)
+            fleet.state.apply_event(event, fleet.now)
     return tuple(events)
 
 
 def absent(fleet: Fleet, *clusters: str) -> None:
     for name in clusters:
-        fleet.state.apply(observed(name, WEB, parts(fleet)[name].version, STATE_ABSENT, 9), fleet.now)
+        fleet.state.apply_event(observed(name, WEB, parts(fleet)[name].version, STATE_ABSENT, 9), fleet.now)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_the_reply_names_what_bound_each_cluster(fleet: Fleet) -> None:
 
 def test_one_request_s_events_belong_together(fleet: Fleet) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(2), config)), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(2), config)), fleet.moment())
     assert [type(event) for event in decided.events] == [
         WorkloadDeclared,
         DependencyDeclared,
@@ -134,14 +134,14 @@ def test_one_request_s_events_belong_together(fleet: Fleet) -> None:
 
 
 def test_the_record_says_what_was_decided_on(fleet: Fleet) -> None:
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment())
     record = decided.events[-1]
     assert isinstance(record, DecisionRecorded)
     assert (record.cause, record.replicas, record.at_ms, record.settings) == (
         "Apply",
         2,
         100_000,
-        PlannerRules().text(),
+        PlannerRules().to_text(),
     )
     assert dict(record.positions) == {
         "capacity-changes/own-1": 1,
@@ -151,7 +151,7 @@ def test_the_record_says_what_was_decided_on(fleet: Fleet) -> None:
 
 
 def test_deciding_changes_nothing(fleet: Fleet) -> None:
-    decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment())
+    decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment())
     assert not fleet.state.workloads
 
 
@@ -259,10 +259,10 @@ def test_a_generation_is_raised_by_a_change_only(
 
 def test_what_changes_nothing_writes_nothing(fleet: Fleet) -> None:
     apply(fleet, deployment(2))
-    assert decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment()).events == ()
-    assert decisions.scale(fleet.state, ScaleRequest("", "web", 2), fleet.moment()).events == ()
+    assert decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment()).events == ()
+    assert decisions.decide_scale(fleet.state, ScaleRequest("", "web", 2), fleet.moment()).events == ()
     delete(fleet)
-    assert decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events == ()
+    assert decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events == ()
 
 
 def test_a_version_is_raised_only_for_the_parts_that_change(fleet: Fleet) -> None:
@@ -352,7 +352,7 @@ def test_absence_of_an_older_version_settles_nothing(fleet: Fleet) -> None:
     apply(fleet, deployment(2))
     old = parts(fleet)["own-1"].version
     delete(fleet)
-    fleet.state.apply(observed("own-1", WEB, old, STATE_ABSENT), fleet.now)
+    fleet.state.apply_event(observed("own-1", WEB, old, STATE_ABSENT), fleet.now)
     assert settle(fleet) == ()
 
 
@@ -437,7 +437,7 @@ def test_a_shape_that_fits_nowhere_is_refused_and_nothing_changed(fleet: Fleet) 
 
 
 def test_a_cluster_that_was_not_heard_yet_may_have_room(fleet: Fleet) -> None:
-    fleet.state.apply(cluster("new", "cloud"), fleet.now)
+    fleet.state.apply_event(cluster("new", "cloud"), fleet.now)
     assert apply(fleet, deployment(1, pod=template(container(cpu="11")))).unplaced == 1
 
 
@@ -456,12 +456,12 @@ def test_who_may_still_hear_of_clusters_is_not_refused_yet_but_for_what_fits_now
         request = ApplyRequest(texts(*manifests), key)
         if key == "unheard":
             with pytest.raises(UnheardRequest, match="1 of 113 replicas have no place"):
-                decisions.apply(fleet.state, request, listening)
+                decisions.decide_apply(fleet.state, request, listening)
         else:
-            assert decisions.apply(fleet.state, request, listening).reply.unplaced == 1
+            assert decisions.decide_apply(fleet.state, request, listening).reply.unplaced == 1
     huge = texts(deployment(1, pod=template(container(cpu="11"))), policy(unplaceable="Refuse"))
     with pytest.raises(RequestError, match="not even an empty one"):
-        decisions.apply(fleet.state, ApplyRequest(huge), listening)
+        decisions.decide_apply(fleet.state, ApplyRequest(huge), listening)
 
 
 def test_without_refuse_the_rest_waits(fleet: Fleet) -> None:
@@ -523,7 +523,7 @@ def test_the_need_for_new_nodes_is_written_and_set_back_to_none() -> None:
     fleet.join(cluster("c", "cloud", (group(cpu=4000, nodes_max=2),)), [node("n")])
     reply = apply(fleet, deployment(10))
     assert (placed(reply), parts(fleet)["c"].replicas_new, needs(fleet)) == ({"c": 10}, 6, {"c": 6})
-    decided = decisions.scale(fleet.state, ScaleRequest("", "web", 4), fleet.moment())
+    decided = decisions.decide_scale(fleet.state, ScaleRequest("", "web", 4), fleet.moment())
     assert [event.replicas_new for event in decided.events if isinstance(event, CapacityNeeded)] == [0]
     keep(fleet, decided)
     assert (parts(fleet)["c"].replicas_new, needs(fleet)) == (0, {"c": 0})
@@ -581,10 +581,10 @@ def test_whatever_is_asked_and_wherever_pods_bind_all_that_is_placed_runs(
         for member in members:
             member.hear(fleet)
         live(steps)
-        for workload in list(aftermath.next_waiting(fleet.state, fleet.now)):
-            for event in aftermath.try_again(fleet.state, workload, fleet.moment()).events:
+        for workload in list(aftermath.next_waiting_workloads(fleet.state, fleet.now)):
+            for event in aftermath.retry_waiting_workload(fleet.state, workload, fleet.moment()).events:
                 assert not isinstance(event, Tombstone)
-                fleet.state.apply(event, fleet.now)
+                fleet.state.apply_event(event, fleet.now)
         for member in members:
             member.hear(fleet)
     for member in members:
@@ -598,8 +598,8 @@ def test_whatever_is_asked_and_wherever_pods_bind_all_that_is_placed_runs(
 def test_a_take_back_places_elsewhere_at_once(fleet: Fleet) -> None:
     apply(fleet, deployment(12))
     workload = fleet.state.workloads[WEB]
-    aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
-    result = placing.take_back(fleet.state, workload, {"own-1": 3}, fleet.moment())
+    aftermath.hold_clusters(fleet.state, workload, ["own-1"], fleet.now)
+    result = placing.take_back_replicas(fleet.state, workload, {"own-1": 3}, fleet.moment())
     parts = result.placement.parts
     assert {part.cluster: part.replicas_kept for part in parts} == {"own-1": 5, "own-2": 4, "cloud-1": 3}
     assert {part.cluster: part.replicas_leaving for part in parts} == {"own-1": 3, "own-2": 0, "cloud-1": 0}

@@ -13,7 +13,7 @@ from planner.core.background import aftermath
 from planner.core.knowledge.declared import (
     NamespaceDeclarations,
     NamespaceUsage,
-    _as_kept,
+    _dependency_as_kept,
     answer_size,
     shape_size,
     size_of,
@@ -54,16 +54,16 @@ def web(name: str, namespace: str = "default", replicas: int = 0) -> Manifest:
 
 
 def apply(fleet: Fleet, *manifests: Manifest, key: str = "") -> PlacementReply:
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests), key), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests), key), fleet.moment())
     keep(fleet, decided.events)
     return decided.reply
 
 
 def refused(fleet: Fleet, *manifests: Manifest) -> RequestError:
-    before = fleet.state.declared.of("default")
+    before = fleet.state.declared.usage_of_namespace("default")
     with pytest.raises(RequestError) as caught:
         apply(fleet, *manifests)
-    assert fleet.state.declared.of("default") == before
+    assert fleet.state.declared.usage_of_namespace("default") == before
     assert (caught.value.code, caught.value.reason) == ("FAILED_PRECONDITION", NAMESPACE_FULL)
     return caught.value
 
@@ -91,7 +91,7 @@ def test_a_workload_that_is_declared_may_be_applied_again_and_made_smaller_not_l
     apply(fleet, web("one"), config("one", 6_000), key="again")
     refused(fleet, web("one"), config("one", 6_001))
     apply(fleet, web("one", replicas=3), config("one", 5_000))
-    reply = decisions.scale(fleet.state, ScaleRequest("default", "one", 4), fleet.moment()).reply
+    reply = decisions.decide_scale(fleet.state, ScaleRequest("default", "one", 4), fleet.moment()).reply
     assert reply.replicas == 4, "who scales declares nothing more"
 
 
@@ -111,23 +111,25 @@ def test_earlier_templates_count_and_are_refused_before_they_are_written() -> No
     """Nothing is removed before a cluster has rolled: what it had stays in the declaration."""
     fleet = fleet_of()
     apply(fleet, rolling("a" * 200), split())
-    first = fleet.state.declared.of("default").size
+    first = fleet.state.declared.usage_of_namespace("default").size
     apply(fleet, rolling("b" * 200), split())
     (earlier,) = fleet.state.workloads["default", "one"].declared.earlier_templates
-    grown = fleet.state.declared.of("default").size
+    grown = fleet.state.declared.usage_of_namespace("default").size
     assert len(earlier.manifest) < grown - first
     fleet = fleet_of(namespace_bytes_max=grown - 1)
     apply(fleet, rolling("a" * 200), split())
-    assert fleet.state.declared.of("default").size == first
+    assert fleet.state.declared.usage_of_namespace("default").size == first
     error = refused(fleet, rolling("b" * 200), split())
     assert error.details["bytes"] == str(grown)
     with pytest.raises(RequestError, match=f"{grown} bytes"):
-        decisions.would_use(fleet.state, decisions.read_manifests(texts(rolling("b" * 200), split())), fleet.moment())
+        decisions.find_used_clusters(
+            fleet.state, decisions.read_manifests(texts(rolling("b" * 200), split())), fleet.moment()
+        )
     fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=grown)
     apply(fleet, rolling("b" * 200), split())
     fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=0)
     apply(fleet, rolling("b" * 200), split(), key="again")
-    assert decisions.scale(fleet.state, ScaleRequest("default", "one", 3), fleet.moment()).reply.replicas == 3
+    assert decisions.decide_scale(fleet.state, ScaleRequest("default", "one", 3), fleet.moment()).reply.replicas == 3
 
 
 def test_shapes_that_still_roll_count_for_what_they_take_in_memory() -> None:
@@ -144,7 +146,10 @@ def test_a_roll_is_refused_whose_earlier_shape_has_no_room() -> None:
     """rollout: all, which keeps no earlier template: what is kept is what its pods may still ask for."""
     fleet, tolerations = fleet_of(), [{"key": f"key-{number}", "operator": "Exists"} for number in range(100)]
     apply(fleet, rolling("a", tolerations=tolerations))
-    shape, first = fleet.state.workloads["default", "one"].shape, fleet.state.declared.of("default").size
+    shape, first = (
+        fleet.state.workloads["default", "one"].shape,
+        fleet.state.declared.usage_of_namespace("default").size,
+    )
     most = shape_size(shape)
     assert most > 2 * first, "it is small values"
     fleet.state.rules = replace(fleet.state.rules, namespace_bytes_max=most)
@@ -161,36 +166,36 @@ def test_answers_and_each_workload_count() -> None:
     assert size_of(replace(made, answered=(Answered("key", "digest", 1, b"x" * 500),))) == alone + 1_024 + 3 + 500 + 96
     fleet = fleet_of()
     apply(fleet, web("one"))
-    before = fleet.state.declared.of("default").size
+    before = fleet.state.declared.usage_of_namespace("default").size
     apply(fleet, web("one"), key="again")
     (kept,) = fleet.state.workloads["default", "one"].declared.answered
-    assert fleet.state.declared.of("default").size == before + answer_size(kept)
+    assert fleet.state.declared.usage_of_namespace("default").size == before + answer_size(kept)
 
 
 def test_names_that_a_workload_lists_no_more_are_not_looked_at(calls_of: Any) -> None:
     fleet = fleet_of()
     for number in range(6):
-        with calls_of(_as_kept) as looked:
+        with calls_of(_dependency_as_kept) as looked:
             apply(fleet, web("one"), *(config(f"version-{number}-{one}", 10) for one in range(5)))
         assert 0 < len(looked) <= 5 + 5 + 5, "five that it had, five that it has, five that are written without content"
-    content = fleet.state.declared.with_content(("default", "one"))
+    content = fleet.state.declared.dependencies_with_content(("default", "one"))
     assert [entry.name for entry in content] == [f"version-5-{one}" for one in range(5)]
     assert len(fleet.state.declared.dependencies) == 30
-    fleet.state.declared.forget(("default", "one"))
+    fleet.state.declared.forget_workload(("default", "one"))
     assert not fleet.state.declared.dependencies
-    assert fleet.state.declared.of("default") == NamespaceUsage()
+    assert fleet.state.declared.usage_of_namespace("default") == NamespaceUsage()
 
 
 def test_what_is_deleted_counts_until_it_is_forgotten() -> None:
     fleet = fleet_of(namespace_bytes_max=10_000, forget_after=60)
     apply(fleet, web("one"), config("one", 6_000))
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("default", "one"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("default", "one"), fleet.moment()).events)
     refused(fleet, web("two"), config("two", 6_000))
     for _ in range(2):
         for key in list(fleet.state.leaving):
-            keep(fleet, aftermath.settle(fleet.state, key, fleet.moment()).events)
+            keep(fleet, aftermath.settle_workload(fleet.state, key, fleet.moment()).events)
         fleet.now += 61
-    assert fleet.state.declared.of("default") == NamespaceUsage()
+    assert fleet.state.declared.usage_of_namespace("default") == NamespaceUsage()
     fleet.beat()
     apply(fleet, web("two"), config("two", 6_000))
 
@@ -199,14 +204,14 @@ def test_what_a_workload_lists_no_more_is_not_kept_and_does_not_count() -> None:
     fleet = fleet_of(namespace_bytes_max=10_000)
     for number in range(5):
         request = ApplyRequest(texts(web("one"), config(f"version-{number}", 6_000)))
-        events = decisions.apply(fleet.state, request, fleet.moment()).events
+        events = decisions.decide_apply(fleet.state, request, fleet.moment()).events
         written = [event for event in events if isinstance(event, DependencyDeclared)]
         expected = [(f"version-{number}", True), (f"version-{number - 1}", False)][: 1 + (number > 0)]
         assert [(event.name, bool(event.manifest)) for event in written] == expected, "the log keeps it no more"
         keep(fleet, events)
     kept = {name: len(entry.manifest) for (_, _, name), entry in fleet.state.declared.dependencies.items()}
     assert {name: size > 6_000 for name, size in kept.items()} == {f"version-{n}": n == 4 for n in range(5)}
-    assert fleet.state.declared.of("default").size < 10_000
+    assert fleet.state.declared.usage_of_namespace("default").size < 10_000
 
 
 def test_who_gave_a_name_up_takes_nothing_from_who_has_it_now() -> None:
@@ -216,7 +221,7 @@ def test_who_gave_a_name_up_takes_nothing_from_who_has_it_now() -> None:
     for events in ((emptied, taken_over), (taken_over, emptied)):
         kept = NamespaceDeclarations()
         for event in events:
-            kept.depend(event, None)
+            kept.store_dependency(event, None)
         assert list(kept.dependencies.values()) == [taken_over]
 
 
@@ -238,11 +243,11 @@ def test_what_is_adopted_is_bounded_and_found_again_after_a_loss_is_not() -> Non
     fleet = fleet_of(namespace_bytes_max=100)
     request = AdoptRequest("", "web", "deployment", tuple(BOTH))
     with pytest.raises(RequestError, match="expected at most 100") as caught:
-        adopting.decide(fleet.state, request, BOTH, fleet.moment())
+        adopting.decide_adoption(fleet.state, request, BOTH, fleet.moment())
     assert (caught.value.code, caught.value.reason) == ("FAILED_PRECONDITION", NAMESPACE_FULL)
     first = BOTH["own-1"]
     running = adopting.RunningReplicas({"own-1": 3}, {"own-1": first.uid}, "before")
-    found = adopting.texts_of(first)
+    found = adopting.manifest_texts(first)
     assert adopting.declared_as_found(fleet.state, ("default", "web"), found, running, fleet.moment(), "Recover")
 
 
@@ -250,7 +255,7 @@ def test_nobody_is_asked_about_a_template_that_is_refused() -> None:
     fleet = fleet_of(namespace_workloads_max=1)
     apply(fleet, web("one"))
     with pytest.raises(RequestError, match="workloads are declared"):
-        decisions.would_use(fleet.state, decisions.read_manifests(texts(web("two"))), fleet.moment())
+        decisions.find_used_clusters(fleet.state, decisions.read_manifests(texts(web("two"))), fleet.moment())
 
 
 # ── Sums ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,28 +282,28 @@ def test_the_sums_are_those_of_what_is_kept_whatever_comes_and_goes(actions: lis
     kept, workloads = NamespaceDeclarations(), dict[str, WorkloadDeclared]()
     for action, name, *rest in actions:
         if action == "forget":
-            kept.forget(("default", name))
+            kept.forget_workload(("default", name))
             workloads.pop(name, None)
         elif action == "declare":
             listed = tuple(ObjectReference("ConfigMap", "default", one) for one in sorted(rest[2]))
             event = replace(MADE, name=name, generation=rest[0], manifest=b"x" * rest[1], dependencies=listed)
             if name not in workloads or workloads[name].generation <= event.generation:
                 workloads[name] = event
-                kept.declare(event)
+                kept.note_declaration(event)
         else:
             generation, size, along = rest
             content = DependencyDeclared("ConfigMap", "default", along, f"default/{name}", generation, b"y" * size)
-            kept.depend(content, workloads.get(name))
+            kept.store_dependency(content, workloads.get(name))
         sizes = {one: size_of(event) for one, event in workloads.items()}
         along = kept.dependencies.values()
-        assert kept.of("default") == NamespaceUsage(
+        assert kept.usage_of_namespace("default") == NamespaceUsage(
             len(sizes), sum(sizes.values()) + sum(len(one.manifest) for one in along)
         )
         for one in ("one", "two"):
             owned = sum(len(entry.manifest) for entry in along if entry.workload == f"default/{one}")
             assert kept.size(("default", one)) == sizes.get(one, 0) + owned
             full = [entry for entry in along if entry.workload == f"default/{one}" and entry.manifest]
-            assert sorted(map(repr, kept.with_content(("default", one)))) == sorted(map(repr, full))
+            assert sorted(map(repr, kept.dependencies_with_content(("default", one)))) == sorted(map(repr, full))
 
 
 def test_what_a_scale_policy_says_is_not_kept_here() -> None:
@@ -306,7 +311,7 @@ def test_what_a_scale_policy_says_is_not_kept_here() -> None:
     said = ScalePolicyDeclared(
         "default", "web", Generation(5, 1), "ScalePolicy", "web", b'{"spec": {}}' + b" " * 9_000, 1
     )
-    fleet.state.apply(said, fleet.now)
+    fleet.state.apply_event(said, fleet.now)
     (known,) = fleet.state.scalings.policies.values()
     assert known == replace(said, manifest=b"")
     fleet.state.apply_tombstone(SCALE_POLICIES.name, "default/web")

@@ -17,11 +17,11 @@ def fleet() -> Fleet:
     fleet = Fleet()
     for name in ("z-first", "a-twin", "other"):
         joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
-        fleet.state.apply(joined, fleet.now)
+        fleet.state.apply_event(joined, fleet.now)
     for name, server, cpu in (("a-twin", "u1", 5_000), ("other", "u2", 3_000)):
         fleet.report(name, [node("n", cpu)], api_server=server)
         fleet.beat(name)
-    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(8))), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(8))), fleet.moment()).events)
     assert placed(fleet) == {"a-twin": 5, "other": 3}
     fleet.report("z-first", [node("n", 9_000)], api_server="u1")
     fleet.beat("z-first")
@@ -39,14 +39,14 @@ def placed(fleet: Fleet, name: str = "web") -> dict[str, int]:
 
 def say(fleet: Fleet, phase: str, name: str = "a-twin") -> None:
     view = fleet.state.clusters[name]
-    keep(fleet, membership._set(fleet.state, view, phase, fleet.moment()).events)
+    keep(fleet, membership._change_phase(fleet.state, view, phase, fleet.moment()).events)
 
 
 def hand_over(fleet: Fleet) -> int:
     """All that is due; how many steps that took."""
     steps = 0
-    for workload, duplicate in duplicates.due(fleet.state):
-        keep(fleet, duplicates.next_step(fleet.state, workload, duplicate, fleet.moment()).events)
+    for workload, duplicate in duplicates.workloads_to_hand_over(fleet.state):
+        keep(fleet, duplicates.hand_over_step(fleet.state, workload, duplicate, fleet.moment()).events)
         steps += 1
     return steps
 
@@ -58,13 +58,15 @@ def test_it_goes_over_as_it_is_and_nothing_else_moves(fleet: Fleet, phase: str) 
         fleet.beat("z-first", "other")
     before = parts(fleet)["a-twin"].version
     say(fleet, phase)
-    assert not any(moves.wanted(fleet.state, fleet.now).values())
-    for workload in moves.due(fleet.state, fleet.now, fleet.state.brakes):
-        assert moves.next_step(fleet.state, workload, fleet.moment(), fleet.state.brakes).events == ()
+    assert not any(moves.wanted_moves_by_cause(fleet.state, fleet.now).values())
+    for workload in moves.workloads_due_to_move(fleet.state, fleet.now, fleet.state.brakes):
+        assert moves.next_move_step(fleet.state, workload, fleet.moment(), fleet.state.brakes).events == ()
     assert hand_over(fleet) == 1
     assert placed(fleet) == {"z-first": 5, "other": 3}
     assert parts(fleet)["z-first"].version > before, "its object is the first name's to change from now on"
-    assert [event.cluster for event in moves.left(fleet.state)] == (["a-twin"] if phase != PHASE_DRAINING else [])
+    assert [event.cluster for event in moves.clusters_that_left(fleet.state)] == (
+        ["a-twin"] if phase != PHASE_DRAINING else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,10 +83,10 @@ def test_a_statefulset_goes_over_too() -> None:
     fleet = Fleet()
     for name in ("z-first", "a-twin"):
         joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
-        fleet.state.apply(joined, fleet.now)
+        fleet.state.apply_event(joined, fleet.now)
     fleet.report("a-twin", [node("n", 5_000)], api_server="u1")
     fleet.beat("a-twin")
-    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(statefulset(3))), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(statefulset(3))), fleet.moment()).events)
     fleet.report("z-first", [node("n", 5_000)], api_server="u1")
     fleet.beat("z-first")
     say(fleet, PHASE_LEAVING)
@@ -100,7 +102,7 @@ def test_under_a_brake_it_waits(fleet: Fleet, scope: str) -> None:
 
 
 def test_of_two_parts_the_larger_is_kept_and_the_rest_is_placed_anew(fleet: Fleet) -> None:
-    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
     assert placed(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
     say(fleet, PHASE_LEAVING)
     assert hand_over(fleet) == 1
@@ -110,7 +112,7 @@ def test_of_two_parts_the_larger_is_kept_and_the_rest_is_placed_anew(fleet: Flee
 
 def test_it_bears_the_template_that_it_bore(fleet: Fleet) -> None:
     asked = ApplyRequest(texts(deployment(8, pod=template(labels={"app": "web", "new": "one"}))))
-    keep(fleet, decisions.apply(fleet.state, asked, fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, asked, fleet.moment()).events)
     bears = parts(fleet)["a-twin"].template_generation
     assert bears < fleet.state.workloads["default", "web"].declared.template_generation
     say(fleet, PHASE_LEAVING)
@@ -125,12 +127,12 @@ def test_what_the_other_name_has_too_is_not_removed(
     fleet: Fleet, most: tuple[int, int], expected: dict[str, int]
 ) -> None:
     """It is one object: deleted under one name, it would take all that runs under the other with it."""
-    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
     assert placed(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
     highest = max(part.version for part in parts(fleet).values())
     limits = [{"cluster": name, "max": bound} for name, bound in zip(("a-twin", "z-first"), most, strict=True)]
     asked = ApplyRequest(texts(deployment(3), policy(limits=[*limits, {"cluster": "other", "max": 1}])))
-    keep(fleet, decisions.apply(fleet.state, asked, fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, asked, fleet.moment()).events)
     assert placed(fleet) == expected
     stays = next(part for name, part in parts(fleet).items() if name != "other")
     assert stays.version > highest, "above the object, whichever of them wrote it last"
@@ -138,7 +140,7 @@ def test_what_the_other_name_has_too_is_not_removed(
 
 def test_a_removal_under_way_goes_on_where_the_first_name_has_no_object(fleet: Fleet) -> None:
     most = policy(limits=[{"cluster": name, "max": 0} for name in ("a-twin", "z-first")])
-    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(3), most)), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(3), most)), fleet.moment()).events)
     assert parts(fleet)["a-twin"].removing
     say(fleet, PHASE_LEAVING)
     hand_over(fleet)
@@ -146,7 +148,7 @@ def test_a_removal_under_way_goes_on_where_the_first_name_has_no_object(fleet: F
 
 
 def test_what_is_being_deleted_is_deleted(fleet: Fleet) -> None:
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     say(fleet, PHASE_LEAVING)
     assert hand_over(fleet) == 0
     assert parts(fleet)["a-twin"].removing

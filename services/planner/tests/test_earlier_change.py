@@ -60,7 +60,7 @@ def passes(fleet: Fleet, seconds: float) -> None:
     for _ in range(round(seconds)):
         fleet.now += 1
         fleet.beat()
-        aftermath.watch(fleet.state, fleet.now)
+        aftermath.update_progress_timers(fleet.state, fleet.now)
         tick(fleet)
 
 
@@ -105,8 +105,8 @@ def test_one_that_stands_is_not_waited_for_again_while_room_is_missing() -> None
     passes(fleet, STANDS_SECONDS + 1)
     assert waiting_for(fleet) == LACKS
     tick(fleet)
-    assert fleet.state.rollouts.due(9) == []
-    fleet.state.rollouts.retry(WEB)
+    assert fleet.state.rollouts.take_due_workloads(9) == []
+    fleet.state.rollouts.retry_workload(WEB)
     tick(fleet)
     assert waiting_for(fleet) == LACKS
 
@@ -138,7 +138,7 @@ def test_nobody_rolls_what_the_api_refused() -> None:
     fleet.change("own-1", shown=(facts(ran._replace(sequence=ran.sequence - 1), 4),))
     show(fleet, "own-1")
     refused = replace(fleet.state.workloads[WEB].statuses["own-1"], state=STATE_REFUSED, sequence=99)
-    fleet.state.apply(refused, fleet.now)
+    fleet.state.apply_event(refused, fleet.now)
     ask(fleet, web("app:3", 4, cpu="1500m", **STEP))
     assert numbers(fleet) == {"own-1": 3}
 
@@ -151,6 +151,6 @@ def test_of_what_was_never_there_as_many_stay_as_fit() -> None:
     show(fleet, "own-1")
     nothing = {"spec_replicas": 0, "replicas": 0, "updated": 0, "ready": 0, "available": 0}
     refused = replace(fleet.state.workloads[WEB].statuses["own-1"], state=STATE_REFUSED, sequence=99, **nothing)
-    fleet.state.apply(refused, fleet.now)
+    fleet.state.apply_event(refused, fleet.now)
     ask(fleet, web("app:2", 8, cpu="1500m", **update))
     assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 1, "cloud-1": 7}

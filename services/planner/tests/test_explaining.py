@@ -24,7 +24,7 @@ from spillway.api import (
     RequestError,
 )
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
-from spillway.feasibility.fit import fit
+from spillway.feasibility.fit import compute_fit
 from spillway.model import NodeRow, PodTable, Taint
 from spillway.rpc.callers import Caller
 
@@ -47,7 +47,7 @@ GPU = Taint("gpu", "only", "NoSchedule")
 
 
 def explained(fleet: Fleet, request: ExplainRequest, record: DecisionRecorded | None = None) -> ExplainReply:
-    steps = explanation.explain(fleet.state, request, fleet.moment(), record)
+    steps = explanation.explain_placement(fleet.state, request, fleet.moment(), record)
     while True:
         try:
             next(steps)
@@ -61,9 +61,9 @@ def supposed(*manifests: dict[str, Any], **more: Any) -> ExplainRequest:
 
 
 def applied(fleet: Fleet, *manifests: dict[str, Any]) -> DecisionRecorded:
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     return next(event for event in decided.events if isinstance(event, DecisionRecorded))
 
 
@@ -130,7 +130,7 @@ def test_every_node_has_one_reason_and_it_is_the_one_that_feasibility_counts(row
     wanted, nodes = shape(cpu), nodes_of(*rows)
     found = node_reasons(wanted, nodes)
     assert sum(entry.nodes for entry in found) == len(rows)
-    counted = dict(fit(wanted, nodes).reasons)
+    counted = dict(compute_fit(wanted, nodes).reasons)
     assert {entry.reason: entry.nodes for entry in found if not entry.resource} == {
         reason: count for reason, count in counted.items() if reason not in dict(wanted.requests)
     }
@@ -195,7 +195,7 @@ def test_a_cluster_that_no_tier_selects_says_so() -> None:
 def set_phase(fleet: Fleet, name: str, phase: str) -> None:
     joined = fleet.state.clusters[name].joined
     assert joined is not None
-    fleet.state.apply(replace(joined, phase=phase), fleet.now)
+    fleet.state.apply_event(replace(joined, phase=phase), fleet.now)
 
 
 def test_holds_phases_age_and_drains_are_told_from_want_of_room() -> None:
@@ -238,7 +238,7 @@ def test_capacity_says_as_many_reserved_as_explain_on_nodes_and_on_those_of_grou
     fleet.join(cluster("own-1", node_groups=(group(cpu=2000, nodes_max=1),)), [node("a", 3000)])
     applied(fleet, deployment(5, "small"))
     asked = texts(deployment(1, "large"))
-    told = answers.capacity(fleet.state, CapacityRequest(asked), fleet.now)
+    told = answers.capacity_reply(fleet.state, CapacityRequest(asked), fleet.now)
     reply = explained(fleet, ExplainRequest(manifests=asked))
     by_capacity = {(one.cluster, one.tier == "node-groups"): one.reserved for one in told.clusters}
     assert by_capacity == {(one.cluster, one.node_groups): one.reserved_replicas for one in reply.clusters}
@@ -263,8 +263,8 @@ def test_a_past_decision_is_explained_from_its_record() -> None:
 def test_a_past_decision_on_what_was_deleted_since_is_explained(forgotten: bool) -> None:
     fleet = three()
     record = applied(fleet, deployment(30))
-    for event in decisions.delete(fleet.state, DeleteRequest("default", "web"), fleet.moment()).events:
-        fleet.state.apply(event, fleet.now)
+    for event in decisions.decide_delete(fleet.state, DeleteRequest("default", "web"), fleet.moment()).events:
+        fleet.state.apply_event(event, fleet.now)
     if forgotten:
         fleet.state.workloads.clear()
     request = ExplainRequest("default", "web", decision=str(record.generation))
@@ -355,7 +355,7 @@ class World:
         """What Apply places; 0 when it is refused, as what fits nowhere is."""
         request = ApplyRequest(texts(self.manifest, self.rule))
         try:
-            return decisions.apply(self.fleet.state, request, self.fleet.moment()).reply.placed
+            return decisions.decide_apply(self.fleet.state, request, self.fleet.moment()).reply.placed
         except RequestError:
             return 0
 
@@ -377,7 +377,7 @@ def placed_with(world: World, change: ExplainedChange, after: int) -> int:
             joined = fleet.state.clusters[change.cluster].joined
             assert joined is not None
             groups = tuple(replace(entry, nodes_max=after) for entry in joined.node_groups)
-            fleet.state.apply(replace(joined, node_groups=groups), fleet.now)
+            fleet.state.apply_event(replace(joined, node_groups=groups), fleet.now)
         case "Nodes":
             fleet.change(change.cluster, copied(world.rows[change.cluster], change.subject, after))
     return world.placed()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.columns import columns_of
-from spillway.feasibility.fit import fit, fit_of_group
+from spillway.feasibility.fit import compute_fit, replicas_on_group_node
 from spillway.kubernetes.pod_terms import LABELS_UNKNOWN
 from spillway.model import (
     NODE_LENT,
@@ -148,7 +148,7 @@ TABLE: dict[str, tuple[Shape, list[NodeRow], list[int], str]] = {
 
 @pytest.mark.parametrize(("wanted", "rows", "expected", "limit"), TABLE.values(), ids=TABLE)
 def test_replicas_by_node_and_what_binds(wanted: Shape, rows: list[NodeRow], expected: list[int], limit: str) -> None:
-    result = fit(wanted, nodes_of(*rows))
+    result = compute_fit(wanted, nodes_of(*rows))
     assert result.per_node[: len(rows)].tolist() == expected
     assert (result.total, result.largest) == (sum(expected), max(expected, default=0))
     assert result.limit().text == limit
@@ -165,27 +165,27 @@ WHEN_EMPTY = {
 
 @pytest.mark.parametrize(("wanted", "rows", "expected"), WHEN_EMPTY.values(), ids=WHEN_EMPTY)
 def test_whether_it_would_fit_an_empty_node(wanted: Shape, rows: list[NodeRow], expected: bool) -> None:
-    assert fit(wanted, nodes_of(*rows)).when_empty is expected
+    assert compute_fit(wanted, nodes_of(*rows)).when_empty is expected
 
 
 def test_at_most_three_limits_are_named() -> None:
     rows = [node(f"n{index}", taints=(Taint(f"t{index}", "", "NoSchedule"),)) for index in range(5)]
-    text = fit(shape(), nodes_of(*rows)).limit().text
+    text = compute_fit(shape(), nodes_of(*rows)).limit().text
     assert text == "taint t0:NoSchedule (1 node), taint t1:NoSchedule (1 node), taint t2:NoSchedule (1 node) and 2 more"
 
 
 def test_a_removed_node_takes_nothing_and_its_row_is_used_again() -> None:
     nodes = nodes_of(node("a"), node("b", taints=(GPU,)))
     nodes.remove(["a", "unknown"])
-    assert fit(shape(), nodes).total == 0
+    assert compute_fit(shape(), nodes).total == 0
     nodes.upsert(columns_of([node("c", 2000)]), 0)
-    assert (fit(shape(), nodes).total, nodes.names) == (2, ["c", "b"])
+    assert (compute_fit(shape(), nodes).total, nodes.names) == (2, ["c", "b"])
 
 
 def test_a_resource_that_a_change_no_longer_names_is_gone() -> None:
     nodes = nodes_of(node("a", allocatable={"gpu": 4}))
     nodes.upsert(columns_of([node("a")]), 0)
-    assert fit(shape(requests={"gpu": 1}), nodes).total == 0
+    assert compute_fit(shape(requests={"gpu": 1}), nodes).total == 0
 
 
 GROUPS = {
@@ -207,7 +207,7 @@ GROUPS = {
 
 @pytest.mark.parametrize(("wanted", "offered", "expected"), GROUPS.values(), ids=GROUPS)
 def test_replicas_on_a_node_that_does_not_exist_yet(wanted: Shape, offered: object, expected: int) -> None:
-    assert fit_of_group(wanted, offered) == expected  # type: ignore[arg-type]
+    assert replicas_on_group_node(wanted, offered) == expected  # type: ignore[arg-type]
 
 
 # ── Against a plain reference ───────────────────────────────────────────────────────────────────────────────────
@@ -324,7 +324,7 @@ def takes(wanted: Shape, row: NodeRow) -> int:
 
 @given(shapes(), node_rows())
 def test_fit_is_the_scheduler_s_filters_node_by_node(wanted: Shape, rows: list[NodeRow]) -> None:
-    result = fit(wanted, nodes_of(*rows))
+    result = compute_fit(wanted, nodes_of(*rows))
     expected = [takes(wanted, row) for row in rows]
     assert result.per_node[: len(rows)].tolist() == expected
     assert (result.total, result.largest) == (sum(expected), max(expected, default=0))
@@ -394,7 +394,7 @@ def test_a_spread_s_total_is_what_the_scheduler_reaches(
         for index, (size, web, zoned, tainted) in enumerate(sizes)
     ]
     wanted = shape(1000, spread=(Spread(WEB, skew, affinity, taints),), tolerations=tolerations, node_selector=selector)
-    assert fit(wanted, nodes_of(*rows)).total == greedy(wanted, rows, random)
+    assert compute_fit(wanted, nodes_of(*rows)).total == greedy(wanted, rows, random)
 
 
 EVERYWHERE = PodSelector(())
@@ -416,9 +416,9 @@ def test_a_node_of_pods_whose_labels_nobody_knows_takes_all_that_cannot_mean_the
     wanted, expected = UNKNOWN[case]
     unknown = ((PodTable("team", LABELS_UNKNOWN), 1),)
     nodes = nodes_of(node("a", rest={"pods": unknown}), node("b"))
-    assert fit(wanted, nodes).per_node[:2].tolist() == expected
+    assert compute_fit(wanted, nodes).per_node[:2].tolist() == expected
     nodes.upsert(columns_of([node("a")]), 0)
-    assert fit(wanted, nodes).per_node[:2].tolist() == [4, 4]
+    assert compute_fit(wanted, nodes).per_node[:2].tolist() == [4, 4]
 
 
 def test_pods_that_go_leave_no_room_of_what_their_node_does_not_offer() -> None:
@@ -427,9 +427,9 @@ def test_pods_that_go_leave_no_room_of_what_their_node_does_not_offer() -> None:
         node("a", rest={"pods": pods("web")}),
         node("b", allocatable={"gpu": 2}, requested={"gpu": 2}, rest={"pods": pods("web")}),
     )
-    rest = nodes.without("default", {"app": "web"}, (("gpu", 2),), 2)
+    rest = nodes.without_workload_pods("default", {"app": "web"}, (("gpu", 2),), 2)
     assert rest is not None
-    assert fit(shape(requests={"gpu": 1}), rest).per_node[:2].tolist() == [0, 2]
+    assert compute_fit(shape(requests={"gpu": 1}), rest).per_node[:2].tolist() == [0, 2]
 
 
 class Unsearched(tuple[str, ...]):
@@ -446,9 +446,11 @@ def test_the_names_of_a_record_are_not_looked_through_for_each_that_is_known() -
     nodes = nodes_of(node("a", allocatable={"gpu": 2}))
     columns = columns_of([node("a")])
     nodes.upsert(replace(columns, resources=Unsearched(columns.resources)), 0)
-    assert nodes.totals()[0]["gpu"] == 0
+    assert nodes.allocatable_and_requested()[0]["gpu"] == 0
 
 
 def test_totals_are_what_64_bits_hold_of_them() -> None:
-    allocatable, requested = nodes_of(*(node(name, 2**62 + 1, 3) for name in ("a", "b", "c"))).totals()
+    allocatable, requested = nodes_of(
+        *(node(name, 2**62 + 1, 3) for name in ("a", "b", "c"))
+    ).allocatable_and_requested()
     assert (allocatable["cpu"], requested["cpu"], allocatable["pods"]) == (2**63 - 1, 9, 330)

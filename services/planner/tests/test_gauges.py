@@ -6,7 +6,7 @@ from prometheus_client import REGISTRY
 
 from planner.core.background import aftermath
 from planner.core.requests import decisions
-from planner.gauges import capacity_ages, hide, show_brakes, show_state
+from planner.gauges import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
 from spillway.api import ApplyRequest
 
 from .builders import Fleet, cluster, deployment, node, texts
@@ -15,12 +15,12 @@ from .builders import Fleet, cluster, deployment, node, texts
 def test_what_is_known_and_what_waits_is_shown() -> None:
     fleet = Fleet(own_1=[node("a", 4000)], own_2=[node("b", 3000)])
     for name, replicas in (("web", 5), ("api", 9)):
-        decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(replicas, name))), fleet.moment())
+        decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(replicas, name))), fleet.moment())
         for event in decided.events:
-            fleet.state.apply(event, fleet.now)
+            fleet.state.apply_event(event, fleet.now)
     fleet.now += 100
     fleet.beat("own-1")
-    aftermath.watch(fleet.state, fleet.now)
+    aftermath.update_progress_timers(fleet.state, fleet.now)
     show_state(fleet.state)
     shown = {
         "spillway_workloads": {},
@@ -36,9 +36,9 @@ def test_what_is_known_and_what_waits_is_shown() -> None:
 def test_after_the_turn_nothing_of_it_is_shown() -> None:
     """Else a sum over instances, or an alert on any, would count what one said long ago."""
     fleet = Fleet(own_1=[node("a", 1000)])
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(5))), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(5))), fleet.moment())
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     shown = ("workloads", "replicas_unplaced", "clusters", "brakes", "replicas_held_back", "confirmations_waiting")
 
     def samples() -> dict[str, float]:
@@ -48,13 +48,13 @@ def test_after_the_turn_nothing_of_it_is_shown() -> None:
     show_state(fleet.state)
     show_brakes(fleet.state.brakes)
     assert samples().keys() == {f"spillway_{name}" for name in shown}
-    hide()
+    hide_gauges()
     assert samples() == {f"spillway_{name}": 0 for name in ("workloads", "replicas_unplaced", "confirmations_waiting")}
 
 
 def test_the_age_of_what_is_known_is_told_of_each_cluster_of_the_fleet() -> None:
     fleet = Fleet(own_1=[node("a")], own_2=[node("b")])
-    fleet.state.apply(cluster("own-3"), fleet.now)
+    fleet.state.apply_event(cluster("own-3"), fleet.now)
     fleet.now += 7
     fleet.beat("own-2")
-    assert capacity_ages(fleet.state, fleet.now) == {"own-1": 7.0, "own-2": 0.0, "own-3": inf}
+    assert age_seconds_by_cluster(fleet.state, fleet.now) == {"own-1": 7.0, "own-2": 0.0, "own-3": inf}

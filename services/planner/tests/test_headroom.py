@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.background import aftermath
-from planner.core.background.headroom import HeadroomPace, Headrooms, IdleHeadroom, idle_for
+from planner.core.background.headroom import HeadroomPace, Headrooms, IdleHeadroom, headroom_by_supply_class
 from planner.core.requests import autoscaling, decisions, membership
 from spillway.amounts import AMOUNT_MAX, INT64_MAX, PODS_MAX
 from spillway.api import ApplyRequest, ScaleRequest, SetClusterPhaseRequest
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events_scaling import LoadObserved, ScaleDecided, ScalePolicyDeclared
 from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import Generation, NodeRow
@@ -36,23 +36,27 @@ class Ground:
         self.sequence = 0
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        for event in decisions.apply(self.fleet.state, ApplyRequest(texts(*manifests)), self.fleet.moment()).events:
-            self.fleet.state.apply(event, self.fleet.now)
+        for event in decisions.decide_apply(
+            self.fleet.state, ApplyRequest(texts(*manifests)), self.fleet.moment()
+        ).events:
+            self.fleet.state.apply_event(event, self.fleet.now)
 
     def scale(self, replicas: int, name: str = "web") -> int:
         """How many have no place."""
-        done = decisions.scale(self.fleet.state, ScaleRequest("", name, replicas), self.fleet.moment())
+        done = decisions.decide_scale(self.fleet.state, ScaleRequest("", name, replicas), self.fleet.moment())
         for event in done.events:
-            self.fleet.state.apply(event, self.fleet.now)
+            self.fleet.state.apply_event(event, self.fleet.now)
         return done.reply.unplaced
 
     def decide(self, replicas: int) -> None:
         """As the policy of web does."""
         self.sequence += 1
         decided = ScaleDecided(*WEB, Generation(3, self.sequence), "web-idle", "ScalePolicy", replicas, 0, 1, "")
-        self.fleet.state.apply(decided, self.fleet.now)
-        for event in autoscaling.declare(self.fleet.state, self.fleet.state.workloads[WEB], self.fleet.moment()):
-            self.fleet.state.apply(event, self.fleet.now)
+        self.fleet.state.apply_event(decided, self.fleet.now)
+        for event in autoscaling.declare_scale_decision(
+            self.fleet.state, self.fleet.state.workloads[WEB], self.fleet.moment()
+        ):
+            self.fleet.state.apply_event(event, self.fleet.now)
 
     def follow(self, *classes: str, name: str = "web") -> None:
         self.sequence += 1
@@ -60,14 +64,14 @@ class Ground:
         manifest = json.dumps({"spec": {"headroom": shares}}).encode()
         generation = Generation(3, self.sequence)
         event = ScalePolicyDeclared("default", name, generation, "ScalePolicy", f"{name}-idle", manifest, 1)
-        self.fleet.state.apply(event, self.fleet.now)
+        self.fleet.state.apply_event(event, self.fleet.now)
 
     def carry_out(self) -> None:
         for member in self.members:
             member.carry_out(self.fleet)
         for key in list(self.fleet.state.leaving):
-            for event in aftermath.settle(self.fleet.state, key, self.fleet.moment()).events:
-                self.fleet.state.apply(event, self.fleet.now)
+            for event in aftermath.settle_workload(self.fleet.state, key, self.fleet.moment()).events:
+                self.fleet.state.apply_event(event, self.fleet.now)
 
     def bind(self) -> None:
         for member in self.members:
@@ -79,12 +83,12 @@ class Ground:
             member.report(self.fleet)
 
     def idle(self, name: str = "web") -> dict[str, IdleHeadroom]:
-        return idle_for(self.fleet.state, self.fleet.state.workloads["default", name], self.fleet.now)
+        return headroom_by_supply_class(self.fleet.state, self.fleet.state.workloads["default", name], self.fleet.now)
 
     def phase(self, name: str, phase: str) -> None:
         done = membership.set_phase(self.fleet.state, SetClusterPhaseRequest(name, phase), self.fleet.moment())
         for event in done.events:
-            self.fleet.state.apply(event, self.fleet.now)
+            self.fleet.state.apply_event(event, self.fleet.now)
 
 
 def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
@@ -188,7 +192,7 @@ class Telling:
         fleet = self.ground.fleet
         fleet.now += seconds
         fleet.beat()
-        return [event.value_milli // 1000 for event in self.headrooms.step(fleet.state, fleet.moment())]
+        return [event.value_milli // 1000 for event in self.headrooms.report_due_headroom(fleet.state, fleet.moment())]
 
 
 @pytest.fixture
@@ -270,10 +274,10 @@ def said_of(rows: list[NodeRow]) -> list[LoadObserved]:
     ground.apply(deployment(0, pod=template(small)))
     ground.follow("dedicated")
     headrooms = Headrooms(PACE)
-    headrooms.step(ground.fleet.state, ground.fleet.moment())
+    headrooms.report_due_headroom(ground.fleet.state, ground.fleet.moment())
     ground.fleet.now += 60
     ground.fleet.beat()
-    return headrooms.step(ground.fleet.state, ground.fleet.moment())
+    return headrooms.report_due_headroom(ground.fleet.state, ground.fleet.moment())
 
 
 @given(st.lists(st.tuples(st.integers(0, AMOUNT_MAX), st.integers(0, PODS_MAX)), min_size=1, max_size=3))
@@ -281,11 +285,11 @@ def test_what_is_idle_can_be_written_whatever_nodes_offer(nodes: list[tuple[int,
     events = said_of([greedy(f"n{number}", cpu, pods) for number, (cpu, pods) in enumerate(nodes)])
     assert [event.value_milli for event in events] == [2000 * sum(min(cpu, pods) for cpu, pods in nodes)]
     for event in events:
-        outgoing(event)
+        outgoing_record(event)
 
 
 def test_room_beyond_64_bits_is_said_as_the_most_that_they_hold() -> None:
     """A node of 9P cores and 9E pods: no record held it, and each step of the planner was lost with it."""
     (event,) = said_of([greedy("n1", INT64_MAX, INT64_MAX)])
     assert event.value_milli == INT64_MAX
-    outgoing(event)
+    outgoing_record(event)

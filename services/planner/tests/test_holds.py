@@ -23,7 +23,7 @@ MEMORY = 300.0
 
 
 def look(holds: Holds, now: float, need: str = DECLARED) -> list[object]:
-    return list(holds.look(now, MEMORY, lambda cluster, hold: need))
+    return list(holds.end_due_holds(now, MEMORY, lambda cluster, hold: need))
 
 
 def held(until: float = 100.0, seconds: float = 15.0) -> Holds:
@@ -77,7 +77,7 @@ def test_what_has_bound_and_whose_cluster_left_is_held_no_more() -> None:
     holds["b", SHAPE], holds["a", KEY] = PlacementHold(100.0, 15.0), PlacementHold(100.0, 15.0)
     holds.pop(("b", SHAPE))
     assert list(holds.clusters_of(SHAPE)) == ["a"]
-    holds.leave("a")
+    holds.drop_cluster("a")
     assert (len(holds), len(holds.running()), list(holds.clusters_of(KEY)), look(holds, 100)) == (0, 0, [], [])
 
 
@@ -97,7 +97,7 @@ class World:
     def apply(self, number: int, cpu: int) -> None:
         pod = template(container(cpu=f"{cpu}m"))
         request = ApplyRequest(texts(deployment(2, f"ci-{number}", pod)))
-        self.keep(decisions.apply(self.fleet.state, request, self.fleet.moment()).events)
+        self.keep(decisions.decide_apply(self.fleet.state, request, self.fleet.moment()).events)
 
     def take_back(self, number: int, by_scheduler: bool) -> None:
         key = ("default", f"ci-{number}")
@@ -106,22 +106,22 @@ class World:
             if by_scheduler:
                 self.fleet.sequence += 1
                 said = PodsUnschedulable(cluster, "/".join(key), 7, self.fleet.sequence, "/".join(key), 1, "cpu", None)
-                self.fleet.state.view(cluster).pending["/".join(key)] = said
-            aftermath.hold(self.fleet.state, self.fleet.state.workloads[key], [cluster], self.fleet.now)
+                self.fleet.state.cluster_view(cluster).pending["/".join(key)] = said
+            aftermath.hold_clusters(self.fleet.state, self.fleet.state.workloads[key], [cluster], self.fleet.now)
 
     def delete(self, number: int) -> None:
         key = ("default", f"ci-{number}")
         if key not in self.fleet.state.workloads or self.fleet.state.workloads[key].declared.deleting:
             return
-        self.keep(decisions.delete(self.fleet.state, DeleteRequest("", key[1]), self.fleet.moment()).events)
+        self.keep(decisions.decide_delete(self.fleet.state, DeleteRequest("", key[1]), self.fleet.moment()).events)
         for part in list(self.fleet.state.workloads[key].parts.values()):
             self.keep([replace(observed(part.cluster, key, part.version), state=STATE_ABSENT)])
-        self.keep(aftermath.settle(self.fleet.state, key, self.fleet.moment()).events)
+        self.keep(aftermath.settle_workload(self.fleet.state, key, self.fleet.moment()).events)
 
     def tick(self, seconds: float) -> None:
         self.fleet.now += seconds
         self.fleet.beat()
-        aftermath.watch(self.fleet.state, self.fleet.now)
+        aftermath.update_progress_timers(self.fleet.state, self.fleet.now)
 
 
 STEPS = st.lists(
@@ -187,7 +187,7 @@ def test_a_decision_looks_at_the_holds_of_its_own_shape_and_workload_alone(calls
         state.holds["own-2", shape(10_000 + index)] = PlacementHold(world.fleet.now + 100, 15)
     state.holds["own-1", whom] = PlacementHold(world.fleet.now + 100, 15)
     with calls_of(Holds.clusters_of) as asked:
-        rooms = state.all_rooms(whom, world.fleet.now, ("default", "ci-0"))
+        rooms = state.rooms_of_fleet(whom, world.fleet.now, ("default", "ci-0"))
     assert [call["whom"] for call in asked] == [whom, ("default", "ci-0")]
     assert (rooms["own-1", False].certain, rooms["own-2", False].certain > 0) == (0, True)
 

@@ -13,7 +13,7 @@ from planner.core.background.steady import SteadyRoom
 from planner.core.knowledge.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
 from planner.core.knowledge.brakes import RecentMoves
 from planner.core.knowledge.rules import PlannerRules
-from planner.core.manifests.policy import policy_of
+from planner.core.manifests.policy import read_policy
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, MigrateRequest
 from spillway.events import (
@@ -114,9 +114,9 @@ def test_of_more_homes_than_one_step_takes_each_counts_from_when_it_was_looked_a
     for step in (0.0, 0.1, 0.1, AFTER - 0.2, 0.1, 1.0):
         fleet.now += step
         fleet.beat("own-1", "own-2", "cloud-1")
-        turn.due(fleet.state, fleet.now)
+        turn.workloads_going_home(fleet.state, fleet.now)
         wanted.append(sum(turn.wanted.values()))
-        fleet.state.apply(ClusterLeft("own-3"), fleet.now)
+        fleet.state.apply_event(ClusterLeft("own-3"), fleet.now)
     assert wanted == [0, 0, 0, 3, 3, 8], "the margin is two of thirteen; between two looks nothing is found"
 
 
@@ -221,7 +221,9 @@ def test_who_is_looked_at_are_others_each_time_where_there_are_more() -> None:
     seen = set()
     for _ in range(2):
         world.fleet.now += 1
-        seen |= {workload.key for workload in world.memory.homing.due(world.fleet.state, world.fleet.now)}
+        seen |= {
+            workload.key for workload in world.memory.homing.workloads_going_home(world.fleet.state, world.fleet.now)
+        }
     assert seen == {WEB, ("default", "a"), ("default", "b")}
 
 
@@ -229,12 +231,12 @@ def test_while_somebody_waits_who_may_get_the_room_nobody_goes_home() -> None:
     world = peak()
     world.run(AFTER - 1)
     request = ApplyRequest(texts(deployment(2, "api")))
-    declared, placement = decisions.apply(world.fleet.state, request, world.fleet.moment()).events[:2]
+    declared, placement = decisions.decide_apply(world.fleet.state, request, world.fleet.moment()).events[:2]
     assert isinstance(placement, PlacementDecided)
     world.keep((declared, replace(placement, parts=(), unplaced=2)))
     state, now = world.fleet.state, world.fleet.now + 3
-    assert [workload.key for workload in aftermath.next_waiting(state, now)] == [("default", "api")]
-    assert world.memory.homing.due(state, now) == []
+    assert [workload.key for workload in aftermath.next_waiting_workloads(state, now)] == [("default", "api")]
+    assert world.memory.homing.workloads_going_home(state, now) == []
     world.fleet.now = now
     world.run(3)
     assert (world.kept(("default", "api")), world.kept()) == ({"own-1": 2}, {"own-1": 12})
@@ -255,7 +257,7 @@ def test_what_a_person_sent_away_by_name_stays_until_another_policy_is_applied()
     world.apply(8)
     world.run(5)
     request = MigrateRequest("", "web", "cloud-1", "own-1", 3)
-    world.keep(decisions.migrate(world.fleet.state, request, world.fleet.moment()).events)
+    world.keep(decisions.decide_migrate(world.fleet.state, request, world.fleet.moment()).events)
     world.run(3 * AFTER)
     assert world.kept() == {"own-1": 5, "cloud-1": 3}
     world.scale(6)
@@ -272,7 +274,7 @@ def test_what_a_person_sent_away_stays_by_name_when_others_leave_from_beside_it(
     world.apply(12)
     world.run(5)
     world.keep(
-        decisions.migrate(
+        decisions.decide_migrate(
             world.fleet.state, MigrateRequest("", "web", "cloud-1", "own-1", 2), world.fleet.moment()
         ).events
     )
@@ -320,7 +322,7 @@ def test_a_replay_of_its_record_gives_the_same_division() -> None:
 def test_a_statefulset_never_goes() -> None:
     world = HomingWorld({"own-1": 1, "cloud-1": 20}, PlannerRules())
     request = ApplyRequest(texts(statefulset(4, "web")))
-    world.keep(decisions.apply(world.fleet.state, request, world.fleet.moment()).events)
+    world.keep(decisions.decide_apply(world.fleet.state, request, world.fleet.moment()).events)
     world.run(5)
     world.cores("own-1", 16)
     world.run(3 * AFTER)
@@ -366,7 +368,7 @@ def test_overflow(spec: dict[str, Any], kept: dict[str, int], by_name: int, expe
     world = HomingWorld({"own-1": 1, "cloud-1": 1}, PlannerRules())
     world.apply(1)
     workload = world.workload(WEB)
-    workload.declared = replace(workload.declared, policy=policy_of(policy(**spec)))
+    workload.declared = replace(workload.declared, policy=read_policy(policy(**spec)))
     parts = tuple(
         Part(name, NO_GENERATION, count, 0, count, removing=False, replicas_by_name=by_name)
         for name, count in kept.items()
@@ -383,23 +385,23 @@ def test_overflow(spec: dict[str, Any], kept: dict[str, int], by_name: int, expe
 def test_steady_room_is_the_least_of_the_last_seconds(rooms: list[tuple[int, int]], seconds: int) -> None:
     steady, now, seen = SteadyRoom(), 0, list[tuple[int, int]]()
     for room, then in rooms:
-        steady.note(room, now)
+        steady.note_room(room, now)
         seen.append((now, room))
         now += then
         start = max((at for at, _ in seen if at <= now - seconds), default=None)
         least = min(size for at, size in seen if start is not None and at >= start) if start is not None else 0
-        assert steady.held(seconds, now) == least
+        assert steady.lasting_room(seconds, now) == least
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.integers(0, 9)), max_size=60), st.integers(0, 12))
 def test_in_any_minute_at_most_the_budget_and_in_the_first_none(steps: list[tuple[float, int]], budget: int) -> None:
     recent, now, moved = RecentMoves(budget), 0.0, list[tuple[float, int]]()
-    recent.pass_time(now)
+    recent.forget_old_moves(now)
     for then, wanted in steps:
         now += then
-        recent.pass_time(now)
-        count = min(wanted, recent.whole)
-        recent.spend(count, now)
+        recent.forget_old_moves(now)
+        count = min(wanted, recent.whole_replicas)
+        recent.note_moves(count, now)
         moved.append((now, count))
         assert sum(done for at, done in moved if now - at < 60) <= budget
         assert now >= 60 or count == 0

@@ -28,9 +28,9 @@ class Watched(Homing):
         super().__init__()
         self._tell = tell
 
-    def due(self, state: PlannerState, now: float) -> list[Workload]:
+    def workloads_going_home(self, state: PlannerState, now: float) -> list[Workload]:
         self._tell()
-        return super().due(state, now)
+        return super().workloads_going_home(state, now)
 
 
 class HomingAlways(World):
@@ -71,7 +71,7 @@ class HomingAlways(World):
         state, now = self.fleet.state, self.fleet.now
         for workload in self.workloads():
             for cluster in CORES:
-                room = state.room(cluster, workload.shape, False, now, workload.key).certain
+                room = state.room_in_cluster(cluster, workload.shape, False, now, workload.key).certain
                 self.rooms.setdefault((cluster, workload.key), []).append((now, room))
 
     def held(self, cluster: str, key: Key) -> int:
@@ -84,7 +84,7 @@ class HomingAlways(World):
         assert not workload.unplaced
         for other in self.workloads():
             for cluster in CORES if other.unplaced else ():
-                free = self.fleet.state.room(cluster, other.shape, False, self.fleet.now, other.key).certain
+                free = self.fleet.state.room_in_cluster(cluster, other.shape, False, self.fleet.now, other.key).certain
                 limit = {entry.cluster: entry.replicas_max for entry in other.declared.policy.limits}.get(cluster, -1)
                 full = 0 <= limit <= (other.parts[cluster].replicas_kept if cluster in other.parts else 0)
                 assert not free or full, "who waits is placed before anybody goes home"
@@ -99,14 +99,14 @@ class HomingAlways(World):
         assert not others
         assert sum(more.values()) == count
         assert workload.parts[source].replicas == before[source].replicas, "none leaves before it is replaced"
-        tiers = {cluster.cluster: first_tier(policy, cluster) for cluster in state.joined()}
+        tiers = {cluster.cluster: first_tier(policy, cluster) for cluster in state.joined_clusters()}
         margin = max(1, -(-workload.declared.replicas // 10))
         assert sum(self.held(name, key) for name in tiers if tiers[name] < tiers[source]) >= count + margin
         for name, arrived in more.items():
             assert tiers[name] < tiers[source]
             assert state.clusters[name].phase == PHASE_ACTIVE
             assert self.held(name, key) >= arrived
-        assert not any(state.brakes.frozen(name, key) for name in (*more, source))
+        assert not any(state.brakes.is_frozen(name, key) for name in (*more, source))
         self.went.append((self.fleet.now, count))
         recent = sum(gone for at, gone in self.went if self.fleet.now - at < 60)
         assert recent <= RULES.home_moves_per_minute
@@ -136,7 +136,9 @@ class HomingAlways(World):
             free = 0
             for name in ("own-1", "own-2"):
                 kept = workload.parts[name].replicas_kept if name in workload.parts else 0
-                room = self.fleet.state.room(name, workload.shape, False, self.fleet.now, workload.key).certain
+                room = self.fleet.state.room_in_cluster(
+                    name, workload.shape, False, self.fleet.now, workload.key
+                ).certain
                 free += min(room, max(0, limits.get(name, 99) - kept)) if limits.get(name, -1) >= 0 else room
             margin = max(1, -(-workload.declared.replicas // 10))
             least = 1 if workload.key[1] == "big" else 0

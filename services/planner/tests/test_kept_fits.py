@@ -11,7 +11,7 @@ from planner.core.feasibility import kept_shapes
 from planner.core.feasibility.kept_fits import KeptFits
 from planner.core.feasibility.kept_shapes import KeptShapes
 from spillway.columns import columns_of
-from spillway.feasibility.fit import fit
+from spillway.feasibility.fit import compute_fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import (
     NODE_LENT,
@@ -92,11 +92,11 @@ def test_what_is_kept_is_what_feasibility_says_after_any_changes(steps: Any, sha
 
 
 def assert_same(one: Shape, table: KeptShapes, kept: KeptFits, nodes: ClusterNodes) -> None:
-    expected, number = fit(one, nodes), table.number(one)
+    expected, number = compute_fit(one, nodes), table.number_of_shape(one)
     assert number is not None
-    kept.keep(number, nodes)
+    kept.keep_shape(number, nodes)
     assert (kept.total[number], kept.largest[number]) == (expected.total, expected.largest)
-    assert kept.when_empty(number) == expected.when_empty
+    assert kept.can_fit_when_empty(number) == expected.when_empty
     assert kept.reasons(number) == expected.reasons
     assert kept.limit(number) == expected.limit()
     takes = np.unpackbits(kept.bits[number], count=len(nodes.block)).astype(bool)
@@ -134,13 +134,13 @@ def test_shapes_that_ask_for_more_resources_than_there_are_columns_are_not_kept(
     """Others go on as they were, and what is left unkept is let in again once all is forgotten."""
     table, most = KeptShapes(), kept_shapes.RESOURCES_MAX
     many = [shape(0, requests={f"r{number}-{index}": 1 for index in range(60)}) for number in range(most // 60 + 1)]
-    numbers = [table.number(one) for one in many]
+    numbers = [table.number_of_shape(one) for one in many]
     assert numbers == [*range(len(many) - 1), None]
-    assert table.number(shape(1000)) == len(many) - 1
+    assert table.number_of_shape(shape(1000)) == len(many) - 1
     assert len(table.resources) <= most
     assert table.requests.shape[1] <= 2 * most
     assert table.forgotten == 0
-    assert [table.number(one) for one in many] == numbers
+    assert [table.number_of_shape(one) for one in many] == numbers
 
 
 def test_node_selectors_beyond_what_reasons_have_room_for_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_node_selectors_beyond_what_reasons_have_room_for_are_not_kept(monkeypat
     for number in range(6):
         assert_same(shape(node_selector=(("pool", f"p{number}"),)), table, kept, nodes)
     others = [shape(node_selector=(("pool", f"q{number}"),)) for number in range(9)]
-    assert [table.number(one) for one in others] == [None] * 9
+    assert [table.number_of_shape(one) for one in others] == [None] * 9
     assert_same(shape(700, node_selector=(("pool", "p1"),)), table, kept, nodes)
     assert len(table.reasons) == 8
 
@@ -161,9 +161,9 @@ def test_a_shape_that_says_much_is_not_kept() -> None:
     """Shapes are kept by number: 4,096 of a megabyte each would take all memory."""
     names = tuple(f"{number:060}" for number in range(1000))
     table = KeptShapes()
-    assert table.number(shape(node_terms=(NodeTerm((Requirement("zone", "In", names[:250]),), ()),))) == 0
-    assert table.number(shape(node_terms=(NodeTerm((Requirement("zone", "In", names),), ()),))) is None
-    assert table.has_place(shape())
+    assert table.number_of_shape(shape(node_terms=(NodeTerm((Requirement("zone", "In", names[:250]),), ()),))) == 0
+    assert table.number_of_shape(shape(node_terms=(NodeTerm((Requirement("zone", "In", names),), ()),))) is None
+    assert table.can_keep_shape(shape())
     assert len(table._ids) == 1
 
 
@@ -184,4 +184,4 @@ def shape_beyond(**more: Any) -> Shape:
 )
 def test_what_depends_on_more_than_a_node_is_not_kept(other: Shape) -> None:
     """Such shapes are worked out by feasibility each time."""
-    assert KeptShapes().number(other) is None
+    assert KeptShapes().number_of_shape(other) is None

@@ -54,9 +54,9 @@ def take(step: Any, views: dict[str, ClusterView], promises: ClusterReservations
         case "nodes":
             view.nodes.upsert(columns_of(list({row.name: row for row in what}.values())), 0)
         case "reserve":
-            promises.set(cluster, ("n", what[0]), what[1])
+            promises.set_reservation(cluster, ("n", what[0]), what[1])
         case "bind":
-            promises.set(cluster, ("n", what), NOTHING_RESERVED)
+            promises.set_reservation(cluster, ("n", what), NOTHING_RESERVED)
         case "groups":
             view.joined = joined(cluster, what)
         case "quota":
@@ -83,22 +83,26 @@ def test_rooms_over_arrays_are_those_of_the_plain_functions(
         if step[0] == "ask":
             asked.append(step[2])
             assert_rooms(promises, views, step[2])
-            found.append((promises.rooms(views, step[2]), plain_rooms(promises, views, step[2])))
+            found.append((promises.rooms_of_fleet(views, step[2]), plain_rooms(promises, views, step[2])))
         for one in shapes[:2]:
-            assert promises.room(views[step[1]], one, False) == promises.room_without(views[step[1]], one, False)
+            assert promises.room_in_cluster(views[step[1]], one, False) == promises.room_without_workload(
+                views[step[1]], one, False
+            )
     for one in (*asked, APART, SPREAD):
         assert_rooms(promises, views, one)
         for view in views.values():  # What is said without a look at pods holds with one.
-            assert not promises.takes_none(view, one) or not promises.room(view, one, False).possible
+            assert (
+                not promises.has_no_fitting_node(view, one) or not promises.room_in_cluster(view, one, False).possible
+            )
     for then, expected in found:  # Looked at once all has changed, they are still those of when they were found.
         assert then == expected
 
 
 def assert_rooms(promises: ClusterReservations, views: dict[str, ClusterView], one: Shape) -> None:
-    found, plain = promises.rooms(views, one), plain_rooms(promises, views, one)
+    found, plain = promises.rooms_of_fleet(views, one), plain_rooms(promises, views, one)
     for groups in (False, True):
         names = tuple(name for name in views if (name, groups) in plain)
-        assert found.certain_in(names, groups) == {name: plain[name, groups].certain for name in names}
+        assert found.certain_by_cluster(names, groups) == {name: plain[name, groups].certain for name in names}
     assert found == plain
 
 
@@ -107,7 +111,7 @@ def plain_rooms(
 ) -> dict[tuple[str, bool], Room]:
     places = [(name, False) for name in views]
     places += [(name, True) for name, view in views.items() if view.joined is not None and view.joined.node_groups]
-    return {(name, groups): promises.room_without(views[name], one, groups) for name, groups in places}
+    return {(name, groups): promises.room_without_workload(views[name], one, groups) for name, groups in places}
 
 
 def test_rooms_are_right_where_nodes_and_reservations_changed_while_only_others_were_asked_about() -> None:
@@ -120,7 +124,7 @@ def test_rooms_are_right_where_nodes_and_reservations_changed_while_only_others_
     assert_rooms(promises, views, shape(500))
     take(("nodes", "a", [node("n0", cpu=1500), node("n2", cpu=900)]), views, promises)
     take(("reserve", "a", ("y", Reservation(1, 0, 0, ((shape(300), 1),), ()))), views, promises)
-    promises.room(views["b"], shape(500), False)
+    promises.room_in_cluster(views["b"], shape(500), False)
     assert_rooms(promises, views, shape(500))
     assert_rooms(promises, views, shape(700))
 
@@ -134,8 +138,10 @@ def test_rooms_are_right_when_more_shapes_are_reserved_than_are_kept(
     promises, view = ClusterReservations(), ClusterView("a")
     view.nodes.upsert(columns_of([node("n0", cpu=8000), node("n1", cpu=4000)]), 0)
     for cpu in (300, 700, 1100):
-        promises.set("a", ("n", str(cpu)), Reservation(1, 0, 0, ((shape(cpu), 1),), ()))
-        assert promises.rooms({"a": view}, shape(500)) == {("a", False): promises.room_without(view, shape(500), False)}
+        promises.set_reservation("a", ("n", str(cpu)), Reservation(1, 0, 0, ((shape(cpu), 1),), ()))
+        assert promises.rooms_of_fleet({"a": view}, shape(500)) == {
+            ("a", False): promises.room_without_workload(view, shape(500), False)
+        }
 
 
 def test_rooms_are_right_when_kinds_of_shapes_come_that_no_cluster_was_looked_at_for() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.placement.left_there import LEFT_SHOWN, left_in
+from planner.core.placement.left_there import LEFT_SHOWN, workloads_left_in
 from planner.core.requests import answers, braking, decisions, membership
 from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, LeaveClusterRequest, WorkloadLeft
 from spillway.events import (
@@ -29,16 +29,16 @@ def fleet() -> Fleet:
     """20 of web and 2 of db, all in own-1: nothing else takes them."""
     fleet = Fleet(own_1=[node("a", 60_000)])
     for manifests in (texts(deployment(20)), texts(statefulset(2))):
-        keep(fleet, decisions.apply(fleet.state, ApplyRequest(manifests), fleet.moment()).events)
+        keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(manifests), fleet.moment()).events)
     return fleet
 
 
 def left(fleet: Fleet, phase: str = PHASE_LEAVING) -> dict[str, WorkloadLeft]:
-    return {one.name: one for one in left_in(fleet.state, fleet.state.clusters["own-1"], phase)}
+    return {one.name: one for one in workloads_left_in(fleet.state, fleet.state.clusters["own-1"], phase)}
 
 
 def test_the_answer_to_a_leave_names_what_holds_the_cluster(fleet: Fleet) -> None:
-    decided = membership.leave(fleet.state, LeaveClusterRequest("own-1"), fleet.moment())
+    decided = membership.leave_cluster(fleet.state, LeaveClusterRequest("own-1"), fleet.moment())
     assert [(one.name, one.replicas, one.state) for one in decided.reply.cluster.left] == [
         ("db", 2, "Held"),
         ("web", 20, "Waiting"),
@@ -65,9 +65,9 @@ def test_what_is_given_up_waits_for_nobody(fleet: Fleet) -> None:
 
 
 def test_what_is_deleted_is_said_with_what_its_cluster_says_of_it(fleet: Fleet) -> None:
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("default", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("default", "web"), fleet.moment()).events)
     assert (left(fleet)["web"].state, left(fleet)["web"].reason) == ("Removing", "")
-    fleet.state.apply(observed(fleet, KEPT_BY), fleet.now)
+    fleet.state.apply_event(observed(fleet, KEPT_BY), fleet.now)
     assert (left(fleet)["web"].state, left(fleet)["web"].reason) == ("Removing", KEPT_BY)
 
 
@@ -77,7 +77,7 @@ def observed(fleet: Fleet, message: str) -> WorkloadObserved:
 
 
 def test_a_brake_is_named(fleet: Fleet) -> None:
-    keep(fleet, braking.freeze(fleet.state, FreezeRequest("cluster/own-1", "audit"), "ann", fleet.moment())[0])
+    keep(fleet, braking.decide_freeze(fleet.state, FreezeRequest("cluster/own-1", "audit"), "ann", fleet.moment())[0])
     assert (left(fleet)["web"].state, left(fleet)["web"].reason) == ("Held", "the brake of cluster/own-1: audit")
 
 
@@ -96,7 +96,7 @@ def says(fleet: Fleet, **changes: Any) -> None:
     """The placement of web, said otherwise."""
     before = fleet.state.workloads["default", "web"].placement
     assert isinstance(before, PlacementDecided)
-    fleet.state.apply(replace(before, generation=fleet.moment().generation, **changes), fleet.now)
+    fleet.state.apply_event(replace(before, generation=fleet.moment().generation, **changes), fleet.now)
 
 
 def test_what_is_under_a_second_name_goes_over_to_the_first(fleet: Fleet) -> None:
@@ -107,9 +107,9 @@ def test_what_is_under_a_second_name_goes_over_to_the_first(fleet: Fleet) -> Non
 def test_of_many_the_first_are_named_and_those_that_hang_come_first(fleet: Fleet) -> None:
     for number in range(LEFT_SHOWN + 3):
         manifests = texts(deployment(1, f"w{number:02}"))
-        keep(fleet, decisions.apply(fleet.state, ApplyRequest(manifests), fleet.moment()).events)
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("default", "w12"), fleet.moment()).events)
-    found = left_in(fleet.state, fleet.state.clusters["own-1"], PHASE_LEAVING)
+        keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(manifests), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("default", "w12"), fleet.moment()).events)
+    found = workloads_left_in(fleet.state, fleet.state.clusters["own-1"], PHASE_LEAVING)
     names = [one.name for one in found]
     assert names[:3] == ["db", "w12", "w00"]
     assert len(names) == LEFT_SHOWN

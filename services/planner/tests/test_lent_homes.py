@@ -133,7 +133,7 @@ def test_other_decisions_leave_the_need_as_it_is() -> None:
 
 def test_deleting_ends_the_need() -> None:
     world = overflowed(16)
-    world.keep(decisions.delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.moment()).events)
+    world.keep(decisions.decide_delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.moment()).events)
     assert world.needed() == {}
     world.run(3)
     assert world.needed() == {}
@@ -145,11 +145,11 @@ def test_what_left_since_the_look_needs_nothing() -> None:
     state, named = world.fleet.state, world.memory.homing.overflowed
     world.keep((ClusterLeft("own-1"),))
     world.memory.lent_homes = LentHomes()
-    world.keep(tuple(world.memory.lent_homes.step(state, named, world.fleet.moment())))
+    world.keep(tuple(world.memory.lent_homes.update_home_needs(state, named, world.fleet.moment())))
     assert world.needed() == {}
     del state.workloads[WEB]
     world.fleet.now += 2
-    assert world.memory.lent_homes.step(state, named, world.fleet.moment()) == []
+    assert world.memory.lent_homes.update_home_needs(state, named, world.fleet.moment()) == []
 
 
 def test_another_turn_finds_the_same() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from planner.core.background import aftermath
 from planner.core.knowledge.rules import PlannerRules
-from planner.core.placement.replaying import replay
+from planner.core.placement.replaying import replay_division
 from planner.core.requests import braking, decisions
 from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, RequestError, ScaleRequest
 from spillway.api_questions import ExplainRequest
@@ -28,13 +28,13 @@ def lent(name: str, value: str = "lent", **more: Any) -> NodeRow:
 
 def keep(fleet: Fleet, events: Any) -> list[Any]:
     for event in events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     return list(events)
 
 
 def apply(fleet: Fleet, replicas: int, pod: dict[str, Any] | None = None, **spec: Any) -> list[Any]:
     request = ApplyRequest(texts(deployment(replicas, pod=pod), policy(**spec)))
-    return keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+    return keep(fleet, decisions.decide_apply(fleet.state, request, fleet.moment()).events)
 
 
 def placed(fleet: Fleet) -> dict[str, int]:
@@ -55,9 +55,9 @@ def pass_time(fleet: Fleet, seconds: float) -> list[Any]:
     for _ in range(round(seconds)):
         fleet.now += 1
         fleet.beat()
-        aftermath.watch(fleet.state, fleet.now)
-        for workload in aftermath.next_waiting(fleet.state, fleet.now):
-            events += keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+        aftermath.update_progress_timers(fleet.state, fleet.now)
+        for workload in aftermath.next_waiting_workloads(fleet.state, fleet.now):
+            events += keep(fleet, aftermath.retry_waiting_workload(fleet.state, workload, fleet.moment()).events)
     return events
 
 
@@ -109,7 +109,7 @@ def test_scaling_on_and_on_prolongs_no_wait(fleet: Fleet) -> None:
     apply(fleet, 6)
     for replicas in (7, 8, 9):
         pass_time(fleet, WAIT / 3 + 1)
-        keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
+        keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
     assert placed(fleet) == {"own-1": 4, "cloud-1": 5}, "nothing came while they waited: no wait begins anew"
 
 
@@ -118,12 +118,12 @@ def test_who_has_no_place_in_the_cloud_either_needs_lent_nodes_for_as_long_as_th
     assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
     pass_time(fleet, WAIT + 10)
     assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
-    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 12), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 12), fleet.moment()).events)
     assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8}, {})
 
 
 def scale(fleet: Fleet, replicas: int) -> dict[str, int]:
-    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
     return placed(fleet)
 
 
@@ -205,7 +205,7 @@ def test_what_a_quota_lets_in_is_all_that_waits(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-1"])
 def test_where_a_brake_keeps_nodes_from_coming_back_nobody_waits(fleet: Fleet, scope: str) -> None:
-    keep(fleet, braking.freeze(fleet.state, FreezeRequest(scope, "why"), "ann", fleet.moment())[0])
+    keep(fleet, braking.decide_freeze(fleet.state, FreezeRequest(scope, "why"), "ann", fleet.moment())[0])
     apply(fleet, 8)
     assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 4}, {})
 
@@ -214,15 +214,15 @@ def test_a_record_says_what_was_waited_for_and_can_be_replayed(fleet: Fleet) -> 
     events = apply(fleet, 8) + pass_time(fleet, WAIT + 5)
     records = [event for event in events if isinstance(event, DecisionRecorded)]
     assert len(records) == 2
-    assert all(replay(record).same for record in records)
-    assert [replay(record).situation.lent for record in records] == [{"own-1": 4}, {"own-1": 4}]
+    assert all(replay_division(record).is_same for record in records)
+    assert [replay_division(record).situation.lent for record in records] == [{"own-1": 4}, {"own-1": 4}]
     said = [event for event in events if isinstance(event, CapacityNeeded)]
     assert [event.replicas_lent for event in said] == [4, 0]
 
 
 def test_deleting_ends_the_need(fleet: Fleet) -> None:
     apply(fleet, 8)
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     assert needed(fleet) == {}
 
 

@@ -37,12 +37,12 @@ class Start(PlannerIntake):
         self.clock = 1.0
         self.changes_from: list[int] = []
 
-    def starts(self, ends: Offsets) -> Offsets:
-        starts = super().starts(ends)
+    def start_offsets(self, ends: Offsets) -> Offsets:
+        starts = super().start_offsets(ends)
         self.changes_from = list(starts.values())
         return starts
 
-    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
+    async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
         pass
 
 
@@ -50,7 +50,7 @@ async def started(bus: LocalBus) -> Start:
     intake = Start()
     follower: Follower = follower_into(intake, bus)
     running = asyncio.create_task(follower.run())
-    await follower.caught_up()
+    await follower.wait_until_caught_up()
     running.cancel()
     await asyncio.wait({running})
     return intake
@@ -106,8 +106,8 @@ async def test_a_change_is_older_by_the_time_for_which_nobody_read_it(
     await bus.publish(cluster("a"), block(0, "n1"))
     start = await started(bus)
     start.clock, start.caught_up_at = 20.0, caught_up_at
-    start.take(Record(CAPACITY_CHANGES.name, 0, 1, "a", changed("a", 1, epoch=1, age_ms=100)), live)
-    found = start.state.view("a").age_seconds(20.0)
+    start.apply_record(Record(CAPACITY_CHANGES.name, 0, 1, "a", changed("a", 1, epoch=1, age_ms=100)), live)
+    found = start.state.cluster_view("a").age_seconds(20.0)
     assert found == (age_seconds and pytest.approx(age_seconds))
 
 
@@ -131,8 +131,8 @@ def test_a_policy_of_a_later_version_is_a_record_that_cannot_be_read(
     """Or the first decision on it would end a planner that is put back, and each one after it."""
     fleet = Fleet(own_1=[node("a")])
     asked = ApplyRequest(texts(deployment(1), policy(ownFirst=False)))
-    declared = decisions.apply(fleet.state, asked, fleet.moment()).events[0]
+    declared = decisions.decide_apply(fleet.state, asked, fleet.moment()).events[0]
     assert isinstance(declared, WorkloadDeclared)
     event = replace(declared, policy=changed_policy(declared.policy))
     with pytest.raises(BadDeclaration, match=words):
-        Start().take(Record(WORKLOADS.name, 0, 0, "default/web", event), live=True)
+        Start().apply_record(Record(WORKLOADS.name, 0, 0, "default/web", event), live=True)

@@ -9,7 +9,7 @@ import pytest
 from planner.api.confined import clusters_seen_by
 from planner.core.background import moves
 from planner.core.explaining import exporting
-from planner.core.knowledge.all_clusters import newly_known
+from planner.core.knowledge.all_clusters import newly_known_api_servers
 from planner.core.requests import answers, braking, decisions, membership, node_list
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
@@ -51,7 +51,7 @@ from .builders import Fleet, cluster, deployment, group, keep, node, policy, sha
 def fleet() -> Fleet:
     """Two own clusters that hold 12 replicas each, 20 of web in them."""
     fleet = Fleet(own_1=[node("a", 12_000)], own_2=[node("b", 12_000)])
-    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(20))), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(20))), fleet.moment()).events)
     return fleet
 
 
@@ -69,7 +69,7 @@ def set_phase(fleet: Fleet, phase: str, name: str = "own-1") -> ClusterMovesRepl
 
 
 def leave(fleet: Fleet, name: str = "own-1", *, lost: bool = False) -> ClusterMovesReply:
-    decided = membership.leave(fleet.state, LeaveClusterRequest(name, lost), fleet.moment())
+    decided = membership.leave_cluster(fleet.state, LeaveClusterRequest(name, lost), fleet.moment())
     keep(fleet, decided.events)
     return decided.reply
 
@@ -87,7 +87,7 @@ def test_joining_twice_changes_nothing() -> None:
     fleet = Fleet()
     request_ = JoinClusterRequest("a", "cred", tier="cloud")
     joined, is_new = membership.join_cluster(fleet.state, request_, Generation(3, 1))
-    fleet.state.apply(joined, fleet.now)
+    fleet.state.apply_event(joined, fleet.now)
     assert is_new
     assert joined.joined_at == Generation(3, 1)
     assert membership.join_cluster(fleet.state, request_, Generation(3, 2)) == (joined, False)
@@ -217,7 +217,7 @@ def test_who_joins_with_a_tier_that_no_policy_selects_is_told(
     if policy_of_web:
         tiers = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": policy_of_web}]
         request = ApplyRequest(texts(deployment(20), policy(tiers=tiers)))
-        keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+        keep(fleet, decisions.decide_apply(fleet.state, request, fleet.moment()).events)
     joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest("own-9", "own-9", "", tier, "eu"))
     known = "cloud, own, silver" if policy_of_web == {"tiers": ["silver"]} else "cloud, own"
     nothing = "tier: 'gold': nothing is placed there: neither the default policy nor that of any workload selects it"
@@ -239,7 +239,9 @@ def test_a_tier_that_nobody_knows_is_refused_where_it_is_to_be_known(fleet: Flee
     tiers = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": {"tiers": ["silver"]}}]
     keep(
         fleet,
-        decisions.apply(fleet.state, ApplyRequest(texts(deployment(20), policy(tiers=tiers))), fleet.moment()).events,
+        decisions.decide_apply(
+            fleet.state, ApplyRequest(texts(deployment(20), policy(tiers=tiers))), fleet.moment()
+        ).events,
     )
     keep(fleet, [membership.join_cluster(fleet.state, JoinClusterRequest("own-8", "own-8", tier="bronze"))[0]])
     request = JoinClusterRequest("own-9", "own-9", tier=tier, known_tier=True)
@@ -267,7 +269,7 @@ def test_a_policy_that_names_a_tier_that_no_cluster_has_is_declared_with_a_warni
     """The cluster may join later: so it is no error."""
     asked = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": {"tiers": tiers}}]
     request = ApplyRequest(texts(deployment(20), policy(tiers=asked)))
-    decided = decisions.apply(fleet.state, request, fleet.moment())
+    decided = decisions.decide_apply(fleet.state, request, fleet.moment())
     assert list(decided.reply.warnings) == [f"PlacementPolicy.spec.tiers: {text}" for text in warned]
 
 
@@ -302,7 +304,7 @@ def test_joining_again_changes_what_is_known_and_not_the_phase(fleet: Fleet, kep
 def test_any_phase_follows_any_other_and_once_set_is_set(fleet: Fleet, before: str, after: str) -> None:
     joined = fleet.state.clusters["own-1"].joined
     assert joined is not None
-    fleet.state.apply(replace(joined, phase=before), fleet.now)
+    fleet.state.apply_event(replace(joined, phase=before), fleet.now)
     reply = set_phase(fleet, after)
     assert (reply.changed, reply.cluster.phase, phase(fleet)) == (before != after, after, after)
     assert not set_phase(fleet, after).changed
@@ -324,7 +326,7 @@ def test_the_answer_tells_what_will_move(fleet: Fleet, phase: str, replicas: int
 
 
 def test_the_answer_tells_that_a_confirmation_is_needed_and_that_the_fleet_is_frozen(fleet: Fleet) -> None:
-    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
     keep(fleet, [BrakeSet("fleet", "audit", "ann", 1)])
     reply = set_phase(fleet, PHASE_DRAINING)
     assert (reply.replicas, reply.confirm) == (12, "Drain/own-1")
@@ -383,7 +385,7 @@ def test_what_joins_under_the_name_of_what_left_has_its_own_room(fleet: Fleet) -
     rooms = []
     for nodes in (2, 5):
         fleet.join(cluster("own-3"), [node(f"c-{one}", 4000) for one in range(nodes)])
-        rooms.append(fleet.state.room("own-3", apart, False, fleet.now).certain)
+        rooms.append(fleet.state.room_in_cluster("own-3", apart, False, fleet.now).certain)
         keep(fleet, [ClusterLeft("own-3")])
     assert rooms == [2, 5]
 
@@ -392,7 +394,7 @@ def test_what_joins_under_the_name_of_what_left_has_its_own_room(fleet: Fleet) -
 
 
 def freeze(fleet: Fleet, scope: str, reason: str = "audit") -> Any:
-    events, reply = braking.freeze(fleet.state, FreezeRequest(scope, reason), "ann", fleet.moment())
+    events, reply = braking.decide_freeze(fleet.state, FreezeRequest(scope, reason), "ann", fleet.moment())
     keep(fleet, events)
     return (len(events), reply.frozen, reply.reason, reply.by)
 
@@ -404,7 +406,7 @@ def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet
     assert freeze(fleet, scope, "other") == (1, True, "other", "ann")
     assert [brake.scope for brake in braking.list_brakes(fleet.state, fleet.now).brakes] == [scope]
     for events in (1, 0):
-        given, reply = braking.unfreeze(fleet.state, UnfreezeRequest(scope), "bob", fleet.moment())
+        given, reply = braking.decide_unfreeze(fleet.state, UnfreezeRequest(scope), "bob", fleet.moment())
         keep(fleet, given)
         assert (len(given), reply.frozen) == (events, False)
     assert braking.list_brakes(fleet.state, fleet.now).brakes == ()
@@ -428,7 +430,7 @@ def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet
 )
 def test_what_is_not_there_cannot_be_frozen_nor_unfrozen(fleet: Fleet, scope: str, code: str, text: str) -> None:
     refused(lambda: freeze(fleet, scope), code, text)
-    refused(lambda: braking.unfreeze(fleet.state, UnfreezeRequest(scope), "ann", fleet.moment()), code, text)
+    refused(lambda: braking.decide_unfreeze(fleet.state, UnfreezeRequest(scope), "ann", fleet.moment()), code, text)
 
 
 @pytest.mark.parametrize("reason", ["x" * 501, "a\nb", "\x1b[31mred", "a\x00"])
@@ -441,20 +443,20 @@ def test_a_reason_is_printable_and_has_a_bound(fleet: Fleet, reason: str) -> Non
 def test_a_brake_outlives_its_cluster_and_can_still_be_released(fleet: Fleet) -> None:
     freeze(fleet, "cluster/own-1")
     keep(fleet, [ClusterLeft("own-1")])
-    events, _ = braking.unfreeze(fleet.state, UnfreezeRequest("cluster/own-1"), "ann", fleet.moment())
+    events, _ = braking.decide_unfreeze(fleet.state, UnfreezeRequest("cluster/own-1"), "ann", fleet.moment())
     assert len(events) == 1
 
 
 def test_only_what_is_asked_for_is_confirmed_and_only_once(fleet: Fleet) -> None:
     request = ConfirmRequest("Failover/own-1")
     refused(
-        lambda: braking.confirm(fleet.state, request, "ann", fleet.moment()),
+        lambda: braking.decide_confirm(fleet.state, request, "ann", fleet.moment()),
         "NOT_FOUND",
         "scope: 'Failover/own-1': no move of this scope waits for a confirmation; waiting: none",
     )
     keep(fleet, [ConfirmationAsked("Failover/own-1", "Failover", "own-1", 12, 20, 1)])
     for count in (1, 0):
-        events, reply = braking.confirm(fleet.state, request, "ann", fleet.moment())
+        events, reply = braking.decide_confirm(fleet.state, request, "ann", fleet.moment())
         keep(fleet, events)
         assert (len(events), reply.given, reply.by) == (count, True, "ann")
 
@@ -465,7 +467,7 @@ def test_the_list_says_what_each_holds_back(fleet: Fleet) -> None:
     freeze(fleet, "workload/default/web")
     wanted = {("Failover", "own-1"): 15, ("Drain", "own-2"): 4}
     set_phase(fleet, PHASE_DRAINING, "own-2")
-    keep(fleet, fleet.state.brakes.step(wanted, 20, fleet.now, 1))
+    keep(fleet, fleet.state.brakes.update_confirmations(wanted, 20, fleet.now, 1))
     reply = braking.list_brakes(fleet.state, fleet.now)
     assert [(brake.scope, brake.replicas) for brake in reply.brakes] == [
         ("cluster/own-2", 4),
@@ -481,8 +483,8 @@ def test_the_list_says_what_each_holds_back(fleet: Fleet) -> None:
 def test_the_list_says_what_the_budget_let_go_in_the_last_minute(fleet: Fleet) -> None:
     brakes, began = fleet.state.brakes, fleet.now
     for cause, count in (("Drain", 7), ("Migrate", 5), ("Lost", 2)):
-        keep(fleet, brakes.step({("Drain", "own-1"): 9}, 20, fleet.now, 1))
-        brakes.spend(cause, "own-1", ("default", "web"), count)
+        keep(fleet, brakes.update_confirmations({("Drain", "own-1"): 9}, 20, fleet.now, 1))
+        brakes.spend_budget(cause, "own-1", ("default", "web"), count)
         fleet.now += 20
     told = [braking.list_brakes(fleet.state, began + seconds).moved_last_minute for seconds in (40, 60, 100)]
     assert told == [9, 2, 0]
@@ -542,11 +544,11 @@ def test_nodes_of_no_cluster_and_too_many_at_once_are_refused(
 def test_apply_scale_and_delete_go_on_under_a_brake(fleet: Fleet, scope: str) -> None:
     freeze(fleet, scope)
     state = fleet.state
-    keep(fleet, decisions.apply(state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
     assert sum(part.replicas for part in state.workloads["default", "web"].parts.values()) == 24
-    keep(fleet, decisions.scale(state, ScaleRequest("", "web", 6), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(state, ScaleRequest("", "web", 6), fleet.moment()).events)
     assert sum(part.replicas for part in state.workloads["default", "web"].parts.values()) == 6
-    keep(fleet, decisions.delete(state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(state, DeleteRequest("", "web"), fleet.moment()).events)
     assert all(part.removing for part in state.workloads["default", "web"].parts.values())
 
 
@@ -559,7 +561,7 @@ def twins() -> Fleet:
     fleet = Fleet()
     for name, server, cpu in (("z-first", "u1", 12_000), ("a-twin", "u1", 12_000), ("other", "u2", 0)):
         joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
-        fleet.state.apply(joined, fleet.now)
+        fleet.state.apply_event(joined, fleet.now)
         fleet.report(name, [node("n", cpu)], api_server=server)
         fleet.beat(name)
     return fleet
@@ -588,7 +590,7 @@ def test_a_cluster_is_shown_with_the_code_of_its_trouble(
 
 
 def test_a_caller_of_some_namespaces_sees_which_clusters_there_are_and_nothing_of_others(fleet: Fleet) -> None:
-    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(3))), fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(3))), fleet.moment()).events)
     fleet.change("own-1", trouble="credentials: no file /etc/spillway/own-1", trouble_code=TroubleCode.UNREACHABLE)
     reply = answers.list_clusters(fleet.state, fleet.now)
     (whole,) = (one for one in reply.clusters if one.cluster == "own-1")
@@ -613,14 +615,16 @@ def test_a_caller_of_some_namespaces_is_not_told_who_holds_a_cluster(fleet: Flee
 
 def test_what_is_exported_of_a_cluster_has_the_code_of_its_trouble(fleet: Fleet) -> None:
     fleet.change("own-1", trouble="words", trouble_code=TroubleCode.UNWRITABLE)
-    beats = [event for event, _ in exporting.events_of(fleet.state, fleet.now) if isinstance(event, CapacityChanged)]
+    beats = [
+        event for event, _ in exporting.exported_events(fleet.state, fleet.now) if isinstance(event, CapacityChanged)
+    ]
     assert [beat.trouble_code for beat in beats if beat.cluster == "own-1"] == [TroubleCode.UNWRITABLE]
 
 
 def test_an_api_server_counts_under_the_name_that_joined_first(twins: Fleet) -> None:
     told = "the same API server as z-first"
     assert shown(twins) == {"z-first": ("Ready", ""), "a-twin": ("Duplicate", told), "other": ("Ready", "")}
-    applied = decisions.apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment())
+    applied = decisions.decide_apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment())
     keep(twins, applied.events)
     assert [(part.cluster, part.replicas) for part in applied.reply.parts] == [("z-first", 12)]
     assert applied.reply.unplaced == 8
@@ -631,7 +635,7 @@ def test_whose_record_is_written_again_has_not_joined_later(twins: Fleet) -> Non
     set_phase(twins, PHASE_CORDONED, "z-first")
     set_phase(twins, PHASE_ACTIVE, "z-first")
     again, news = membership.join_cluster(twins.state, JoinClusterRequest("z-first", "z-first", zone="b"))
-    twins.state.apply(again, twins.now)
+    twins.state.apply_event(again, twins.now)
     assert news
     assert shown(twins)["z-first"] == ("Ready", "")
     assert shown(twins)["a-twin"][0] == "Duplicate"
@@ -639,8 +643,8 @@ def test_whose_record_is_written_again_has_not_joined_later(twins: Fleet) -> Non
 
 def note_servers(fleet: Fleet) -> dict[str, str]:
     """As each round does it; what the records have, by cluster."""
-    keep(fleet, newly_known(fleet.state.clusters))
-    return {joined.cluster: joined.api_server for joined in fleet.state.joined()}
+    keep(fleet, newly_known_api_servers(fleet.state.clusters))
+    return {joined.cluster: joined.api_server for joined in fleet.state.joined_clusters()}
 
 
 def test_a_cluster_that_says_anothers_api_server_is_the_one_that_is_not_believed(twins: Fleet) -> None:
@@ -648,11 +652,11 @@ def test_a_cluster_that_says_anothers_api_server_is_the_one_that_is_not_believed
     assert note_servers(twins) == {"z-first": "", "a-twin": "", "other": "u2"}
     keep(twins, [ClusterLeft("a-twin")])
     assert note_servers(twins) == {"z-first": "u1", "other": "u2"}
-    records = list(twins.state.joined())
+    records = list(twins.state.joined_clusters())
     twins.report("z-first", [node("n", 12_000)], api_server="u2")
     again = Fleet()
     for joined in records:
-        again.state.apply(joined, again.now)
+        again.state.apply_event(joined, again.now)
     for name in ("z-first", "other"):
         again.report(name, [node("n", 12_000)], api_server="u2")
         again.beat(name)
@@ -679,12 +683,12 @@ def test_fleets_from_before_the_count_go_by_name() -> None:
 
 
 def test_the_other_name_takes_replicas_once_the_first_has_left(twins: Fleet) -> None:
-    keep(twins, decisions.apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment()).events)
+    keep(twins, decisions.decide_apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment()).events)
     revision = twins.state.room_revision("a-twin")
-    twins.state.apply(ClusterLeft("z-first"), twins.now)
+    twins.state.apply_event(ClusterLeft("z-first"), twins.now)
     assert shown(twins)["a-twin"] == ("Ready", "")
     assert twins.state.room_revision("a-twin") != revision
-    assert ("default", "web") in twins.state.waiting.due(9)
+    assert ("default", "web") in twins.state.waiting.due_workloads(9)
 
 
 def test_what_is_placed_under_the_other_name_stays(fleet: Fleet) -> None:
@@ -693,7 +697,7 @@ def test_what_is_placed_under_the_other_name_stays(fleet: Fleet) -> None:
     for name in ("own-1", "own-2"):
         fleet.report(name, [node("a", 12_000)], api_server="u1")
     assert shown(fleet)["own-2"][0] == "Duplicate"
-    keep(fleet, decisions.scale(fleet.state, ScaleRequest("default", "web", 21), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("default", "web", 21), fleet.moment()).events)
     after = {cluster: part.replicas for cluster, part in fleet.state.workloads["default", "web"].parts.items()}
     assert after == before | {"own-1": after["own-1"]}
     assert after["own-1"] >= before["own-1"]
@@ -706,4 +710,4 @@ def test_another_credential_may_end_it(twins: Fleet) -> None:
 
 def test_a_twin_with_nothing_placed_leaves_at_once(twins: Fleet) -> None:
     assert leave(twins, "a-twin").cluster.trouble == "the same API server as z-first"
-    assert moves.left(twins.state) == (ClusterLeft("a-twin"),)
+    assert moves.clusters_that_left(twins.state) == (ClusterLeft("a-twin"),)

@@ -31,7 +31,7 @@ def members() -> Members:
 
 def migrate(members: Members, to: str = "own-2", from_: str = "", replicas: int = 0, key: str = "") -> PlacementReply:
     request = MigrateRequest("default", "web", to, from_, replicas, key)
-    decided = decisions.migrate(members.state, request, members.fleet.moment())
+    decided = decisions.decide_migrate(members.state, request, members.fleet.moment())
     members.keep(decided.events)
     return decided.reply
 
@@ -157,7 +157,7 @@ def age(cluster: str) -> Callable[[Members], None]:
 
 def delete(members: Members) -> None:
     request = DeleteRequest("default", "web")
-    members.keep(decisions.delete(members.state, request, members.fleet.moment()).events)
+    members.keep(decisions.decide_delete(members.state, request, members.fleet.moment()).events)
 
 
 def limit(**bounds: Any) -> Callable[[Members], None]:
@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused_and_moves_nothing(
 
 def test_an_unknown_workload_is_not_found(members: Members) -> None:
     with pytest.raises(RequestError, match="workload default/api: not declared"):
-        decisions.migrate(members.state, MigrateRequest("", "api", "own-2"), members.fleet.moment())
+        decisions.decide_migrate(members.state, MigrateRequest("", "api", "own-2"), members.fleet.moment())
 
 
 # ── Any migrations ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -210,7 +210,7 @@ def test_what_is_known_to_be_missing_is_said_in_the_answer_with_object_and_clust
     assert {part.cluster: part.missing for part in reply.parts} == {"own-1": (KEY,), "own-2": ()}
     world.tell_of_template("own-2")
     state, moment = world.fleet.state, world.fleet.moment()
-    scaled = decisions.scale(state, ScaleRequest(*WEB, 7), moment).reply
+    scaled = decisions.decide_scale(state, ScaleRequest(*WEB, 7), moment).reply
     assert [text.partition(": no new")[0] for text in scaled.warnings] == [f"DependencyMissing: {MISSING}"]
     for name in world.members:
         world.members[name].has = True
@@ -221,7 +221,7 @@ def test_what_is_known_to_be_missing_is_said_in_the_answer_with_object_and_clust
 def answered(world: MissingWorld, replicas: int) -> PlacementReply:
     """What an Apply of web is answered; it is kept."""
     request = ApplyRequest(texts(deployment(replicas, "web", WITH_KEY)))
-    decided = decisions.apply(world.fleet.state, request, world.fleet.moment())
+    decided = decisions.decide_apply(world.fleet.state, request, world.fleet.moment())
     world.keep(decided.events)
     return decided.reply
 
@@ -306,11 +306,11 @@ def test_what_the_declaration_brings_is_not_missing() -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {}}
     for given, expected in (((config,), {"own-2": 1}), ((), {"own-1": 1})):
         request = ApplyRequest(texts(deployment(0, "web", pod), *given))
-        world.keep(decisions.apply(world.fleet.state, request, world.fleet.moment()).events)
+        world.keep(decisions.decide_apply(world.fleet.state, request, world.fleet.moment()).events)
         lacks = ObjectReference("ConfigMap", "default", "c")
         digest = world.workload().shape.template
         said = ShapeAdmitted(digest, "own-2", 3, 1, "default", "Admitted", "", None, (lacks,))
-        world.fleet.state.apply(said, world.fleet.now)
+        world.fleet.state.apply_event(said, world.fleet.now)
         world.scale(WEB, 1)
         assert world.kept() == expected
         world.scale(WEB, 0)
@@ -347,7 +347,7 @@ def test_what_goes_whole_to_one_cluster_waits_there(kind: str) -> None:
     world = MissingWorld(own_1=4, cloud_1=8)
     pod = template(volumes=WITH_KEY["spec"]["volumes"], restartPolicy="Never" if kind == "Job" else "Always")
     manifest = job(2, "web", pod) if kind == "Job" else statefulset(2, "web", pod)
-    world.keep(decisions.apply(world.fleet.state, ApplyRequest(texts(manifest)), world.fleet.moment()).events)
+    world.keep(decisions.decide_apply(world.fleet.state, ApplyRequest(texts(manifest)), world.fleet.moment()).events)
     world.run(120)
     assert world.kept() == {}
     assert world.taken() == 0
@@ -374,7 +374,7 @@ def test_a_cluster_that_leaves_has_no_part_that_waits(world: MissingWorld) -> No
 
 def test_who_is_deleted_waits_no_more(world: MissingWorld) -> None:
     world.run(90)
-    world.keep(decisions.delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.moment()).events)
+    world.keep(decisions.decide_delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.moment()).events)
     world.run(2 * TICK)
     assert world.workload().parts == {}
 
@@ -495,7 +495,7 @@ def test_replicas_that_stay_since_those_that_were_to_replace_them_lack_something
     world.scale(SHOP, 0)
     world.run(2 * TICK)
     request = MigrateRequest(*WEB, from_cluster="cloud-1", to_cluster="own-1", replicas=2)
-    world.keep(decisions.migrate(world.fleet.state, request, world.fleet.moment()).events)
+    world.keep(decisions.decide_migrate(world.fleet.state, request, world.fleet.moment()).events)
     assert world.kept() == {"own-1": 2}
     world.run(120)
     assert world.kept() == {"cloud-1": 2}

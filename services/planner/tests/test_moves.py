@@ -47,14 +47,14 @@ class Brakes(UnlimitedAllowance):
     def revision(self) -> int:
         return hash(frozenset(self.frozen_clusters))
 
-    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+    def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         return 0 if cluster in self.frozen_clusters else min(replicas, self.allowed.get((cause, cluster), replicas))
 
-    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+    def spend_budget(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
         if (cause, cluster) in self.allowed:
             self.allowed[cause, cluster] -= replicas
 
-    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+    def is_frozen(self, cluster: str, key: WorkloadKey) -> bool:
         return cluster in self.frozen_clusters
 
 
@@ -90,10 +90,10 @@ class Members:
 
     def apply(self, replicas: int, **spec: Any) -> None:
         request = ApplyRequest(texts(deployment(replicas), policy(**spec)))
-        self.keep(decisions.apply(self.state, request, self.fleet.moment()).events)
+        self.keep(decisions.decide_apply(self.state, request, self.fleet.moment()).events)
 
     def scale(self, replicas: int) -> None:
-        self.keep(decisions.scale(self.state, ScaleRequest("", "web", replicas), self.fleet.moment()).events)
+        self.keep(decisions.decide_scale(self.state, ScaleRequest("", "web", replicas), self.fleet.moment()).events)
 
     def phase(self, cluster: str, phase: str) -> None:
         joined = self.state.clusters[cluster].joined
@@ -142,17 +142,17 @@ class Members:
         """One look of the planner. Returns the number of its events."""
         self.tick_heartbeats()
         count = 0
-        aftermath.watch(self.state, self.fleet.now)
-        for workload in moves.due(self.state, self.fleet.now, self.brakes):
-            step = moves.next_step(self.state, workload, self.fleet.moment(), self.brakes)
+        aftermath.update_progress_timers(self.state, self.fleet.now)
+        for workload in moves.workloads_due_to_move(self.state, self.fleet.now, self.brakes):
+            step = moves.next_move_step(self.state, workload, self.fleet.moment(), self.brakes)
             self.keep(step.events)
             count += len(step.events)
-        for workload in aftermath.next_waiting(self.state, self.fleet.now):
-            again = aftermath.try_again(self.state, workload, self.fleet.moment(), self.brakes)
+        for workload in aftermath.next_waiting_workloads(self.state, self.fleet.now):
+            again = aftermath.retry_waiting_workload(self.state, workload, self.fleet.moment(), self.brakes)
             self.keep(again.events)
             count += len(again.events)
         for key in list(self.state.leaving):
-            settled = aftermath.settle(self.state, key, self.fleet.moment())
+            settled = aftermath.settle_workload(self.state, key, self.fleet.moment())
             self.keep(settled.events)
             count += len(settled.events)
         return count
@@ -171,12 +171,12 @@ class Members:
         """One look of the planner with the brakes of its own state. Returns the number of its events."""
         self.tick_heartbeats()
         now, brakes = self.fleet.now, self.state.brakes
-        aftermath.watch(self.state, now)
-        for event in brakes.step(moves.wanted(self.state, now), self.state.fleet_replicas(), now, 1):
+        aftermath.update_progress_timers(self.state, now)
+        for event in brakes.step(moves.wanted_moves_by_cause(self.state, now), self.state.fleet_replicas(), now, 1):
             self.state.apply(event, now)
         count = 0
-        for workload in moves.due(self.state, now, brakes):
-            step = moves.next_step(self.state, workload, self.fleet.moment(), brakes)
+        for workload in moves.workloads_due_to_move(self.state, now, brakes):
+            step = moves.next_move_step(self.state, workload, self.fleet.moment(), brakes)
             self.keep(step.events)
             count += len(step.events)
         return count
@@ -309,7 +309,7 @@ def test_no_more_move_than_the_brakes_let() -> None:
     members.silent.add("own-1")
     members.pass_time(AFTER + 20)
     assert members.parts() == {"own-1": (6, 0, 0)}
-    assert moves.wanted(members.state, members.fleet.now) == {("Failover", "own-1"): 6}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {("Failover", "own-1"): 6}
     members.brakes.allowed["Failover", "own-1"] = 4
     members.tick()
     assert members.parts() == {"own-1": (2, 4, 0), "cloud-1": (4, 0, 0)}
@@ -318,7 +318,7 @@ def test_no_more_move_than_the_brakes_let() -> None:
     members.tick()
     assert members.parts() == {"own-1": (0, 6, 0), "cloud-1": (6, 0, 0)}
     assert members.brakes.allowed["Failover", "own-1"] == 2
-    assert moves.wanted(members.state, members.fleet.now) == {("Failover", "own-1"): 0}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {("Failover", "own-1"): 0}
 
 
 HELD_BY: dict[str, tuple[Callable[[Members], None], str]] = {
@@ -418,13 +418,15 @@ def test_nothing_is_taken_back_where_it_is_frozen(members: Members) -> None:
     members.carry_out()
     members.fleet.now += 60
     members.fleet.beat()
-    aftermath.watch(members.state, members.fleet.now)
+    aftermath.update_progress_timers(members.state, members.fleet.now)
     members.fleet.now += 60
     members.fleet.beat()
     members.brakes.frozen_clusters.add("own-1")
-    assert list(aftermath.take_backs(members.state, members.fleet.moment(), members.brakes)) == []
+    assert list(aftermath.workloads_to_take_back(members.state, members.fleet.moment(), members.brakes)) == []
     members.brakes.frozen_clusters.clear()
-    taken = [counts for _, counts in aftermath.take_backs(members.state, members.fleet.moment(), members.brakes)]
+    taken = [
+        counts for _, counts in aftermath.workloads_to_take_back(members.state, members.fleet.moment(), members.brakes)
+    ]
     assert taken == [{"own-1": 3}]
 
 
@@ -465,7 +467,7 @@ def test_back_with_its_pods_alive_the_surplus_goes_only_once_the_others_are_avai
     members = failed_over
     members.brakes.allowed["Return", "own-1"] = 0
     members.tick()
-    assert moves.wanted(members.state, members.fleet.now) == {("Return", "own-1"): 6}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {("Return", "own-1"): 6}
     members.brakes.allowed["Return", "own-1"] = 6
     for ready in range(7):
         members.ready["own-2"] = ready
@@ -509,7 +511,7 @@ def test_a_part_of_what_was_lost_returns_when_the_budget_bears_no_more(failed_ov
     assert members.parts()["own-1"][1] == 4
     members.settle()
     assert members.parts()["own-1"][1] == 4
-    assert moves.wanted(members.state, members.fleet.now) == {("Return", "own-1"): 4}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {("Return", "own-1"): 4}
     members.brakes.allowed["Return", "own-1"] = 9
     members.settle()
     assert all(not lost and not leaving for _, lost, leaving in members.parts().values())
@@ -537,8 +539,8 @@ def test_trouble_that_goes_on_is_no_return(failed_over: Members) -> None:
     members = failed_over
     members.silent.add("own-1")
     members.fleet.change("own-1", age_ms=0, trouble=TROUBLE)
-    for workload in moves.due(members.state, members.fleet.now, members.brakes):
-        members.keep(moves.next_step(members.state, workload, members.fleet.moment(), members.brakes).events)
+    for workload in moves.workloads_due_to_move(members.state, members.fleet.now, members.brakes):
+        members.keep(moves.next_move_step(members.state, workload, members.fleet.moment(), members.brakes).events)
     assert members.parts()["own-1"] == (0, 6, 0)
 
 
@@ -560,7 +562,7 @@ def test_a_scale_to_nothing_while_a_cluster_is_lost_reaches_it_when_it_is_back(f
 def test_a_delete_while_a_cluster_is_lost_lists_it_until_it_says_absent(failed_over: Members) -> None:
     members = failed_over
     members.silent.add("own-1")
-    members.keep(decisions.delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
+    members.keep(decisions.decide_delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
     members.settle()
     members.pass_time(3600)
     parts = members.state.workloads[WEB].parts
@@ -576,7 +578,7 @@ def test_a_delete_while_a_cluster_is_lost_lists_it_until_it_says_absent(failed_o
 def test_a_drained_cluster_empties_as_its_replacements_become_available(members: Members) -> None:
     members.phase("own-1", PHASE_DRAINING)
     members.ready["own-2"] = 0
-    assert moves.wanted(members.state, members.fleet.now) == {("Drain", "own-1"): 6}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {("Drain", "own-1"): 6}
     members.settle()
     assert members.parts() == {"own-1": (0, 0, 6), "own-2": (6, 0, 0)}
     members.ready["own-2"] = 2
@@ -713,16 +715,16 @@ def test_uncordon_keeps_what_was_not_moved_and_calls_nothing_back(members: Membe
 
 def test_a_leaving_cluster_has_left_once_no_placement_lists_it(members: Members) -> None:
     members.phase("own-1", PHASE_LEAVING)
-    assert moves.left(members.state) == ()
+    assert moves.clusters_that_left(members.state) == ()
     members.settle()
-    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
-    assert moves.left(members.state) == moves.left(members.state)
+    assert [event.cluster for event in moves.clusters_that_left(members.state)] == ["own-1"]
+    assert moves.clusters_that_left(members.state) == moves.clusters_that_left(members.state)
 
 
 def test_a_drained_cluster_does_not_leave(members: Members) -> None:
     members.phase("own-1", PHASE_DRAINING)
     members.settle()
-    assert moves.left(members.state) == ()
+    assert moves.clusters_that_left(members.state) == ()
 
 
 def test_what_a_cluster_that_will_not_return_had_is_given_up_at_once() -> None:
@@ -740,7 +742,7 @@ def test_what_a_cluster_that_will_not_return_had_is_given_up_at_once() -> None:
     members.settle()
     assert members.parts() == {"cloud-1": (3, 0, 0)}
     assert members.state.workloads[WEB].unplaced == 2
-    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+    assert [event.cluster for event in moves.clusters_that_left(members.state)] == ["own-1"]
 
 
 @pytest.fixture
@@ -766,7 +768,7 @@ def test_what_was_not_given_up_yet_stays_when_the_cluster_is_back_after_all(half
     members.ready.clear()
     members.settle()
     assert members.parts() == {"own-1": (4, 0, 0), "own-2": (2, 0, 0)}
-    assert moves.left(members.state) == ()
+    assert moves.clusters_that_left(members.state) == ()
     members.scale(7)
     members.settle()
     assert members.parts() == {"own-1": (4, 0, 0), "own-2": (3, 0, 0)}
@@ -794,7 +796,7 @@ def test_what_is_silent_again_is_given_up_again(half_given_up: Members) -> None:
     members.silent.add("own-1")
     members.pass_time(40)
     assert members.parts() == {"own-2": (6, 0, 0)}
-    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+    assert [event.cluster for event in moves.clusters_that_left(members.state)] == ["own-1"]
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Job"])
@@ -838,7 +840,7 @@ def test_what_was_lost_in_a_cluster_that_will_not_return_is_gone(failed_over: Me
 def test_a_deleted_workload_does_not_wait_for_a_cluster_that_will_not_return(failed_over: Members) -> None:
     members = failed_over
     members.silent.add("own-1")
-    members.keep(decisions.delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
+    members.keep(decisions.decide_delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
     members.phase("own-1", PHASE_LOST)
     members.pass_time(40)
     members.settle()
@@ -851,11 +853,11 @@ def test_a_brake_keeps_no_deleted_workload_in_a_cluster_that_will_not_return(mem
     members.brake(scope, "audit")
     members.silent.add("own-1")
     members.pass_time(40)
-    members.keep(decisions.delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
+    members.keep(decisions.decide_delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
     members.phase("own-1", PHASE_LOST)
     members.step_brakes()
     assert members.state.workloads[WEB].parts == {}
-    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+    assert [event.cluster for event in moves.clusters_that_left(members.state)] == ["own-1"]
 
 
 def test_the_brake_of_the_cluster_that_replicas_would_go_to_is_named_and_counted() -> None:
@@ -871,7 +873,9 @@ def test_the_brake_of_the_cluster_that_replicas_would_go_to_is_named_and_counted
     members.phase("own-1", PHASE_DRAINING)
     members.step_brakes()
     assert members.step_brakes() == 0
-    assert moves.due(members.state, members.fleet.now, members.state.brakes) == [], "nothing to divide until it changes"
+    assert moves.workloads_due_to_move(members.state, members.fleet.now, members.state.brakes) == [], (
+        "nothing to divide until it changes"
+    )
     assert members.parts() == {"own-1": (10, 0, 0)}
     assert "own-2: frozen; own-3: frozen" in members.waiting_for
     assert members.waiting_for.endswith(
@@ -945,7 +949,7 @@ def test_what_a_minimum_lacks_moves_within_the_budget_when_nobody_asks_now() -> 
     members.brakes.allowed["Policy", "own-1"] = 5
     members.settle()
     assert members.parts() == {"own-1": (19, 0, 0), "own-2": (5, 0, 0)}
-    assert moves.wanted(members.state, members.fleet.now) == {("Policy", "own-1"): 11}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {("Policy", "own-1"): 11}
     members.apply(24, limits=[{"cluster": "own-2", "min": 15}])
     assert members.parts() == {"own-1": (9, 0, 10), "own-2": (15, 0, 0)}, "asked for by name"
 
@@ -956,9 +960,13 @@ def test_what_a_minimum_lacks_waits_for_its_confirmation_when_it_is_much_of_the_
     for _ in range(4):
         members.fleet.now += 60
         members.tick_heartbeats()
-        aftermath.watch(members.state, members.fleet.now)
-        for one in aftermath.next_waiting(members.state, members.fleet.now):
-            members.keep(aftermath.try_again(members.state, one, members.fleet.moment(), members.state.brakes).events)
+        aftermath.update_progress_timers(members.state, members.fleet.now)
+        for one in aftermath.next_waiting_workloads(members.state, members.fleet.now):
+            members.keep(
+                aftermath.retry_waiting_workload(
+                    members.state, one, members.fleet.moment(), members.state.brakes
+                ).events
+            )
         members.step_brakes()
     if taken_over:  # What a turn remembers of its own is gone.
         forget_turn(members)
@@ -966,7 +974,9 @@ def test_what_a_minimum_lacks_waits_for_its_confirmation_when_it_is_much_of_the_
             members.step_brakes()
     assert members.parts() == {"own-1": (24, 0, 0)}
     assert members.waiting_for == "held: 16 replicas kept in own-1 wait for the confirmation of Policy/own-1"
-    assert moves.due(members.state, members.fleet.now, members.state.brakes) == [], "until it is given"
+    assert moves.workloads_due_to_move(members.state, members.fleet.now, members.state.brakes) == [], (
+        "until it is given"
+    )
     members.state.apply(ConfirmationGiven("Policy/own-1", "ann", 1), members.fleet.now)
     members.fleet.now += 60
     members.step_brakes()
@@ -980,10 +990,10 @@ def test_what_a_minimum_lacks_is_asked_about_no_more_once_it_was_asked_for_by_na
     members = lacking_of_its_minimum()
     members.brakes.allowed["Policy", "own-1"] = 0
     members.settle()
-    assert moves.wanted(members.state, members.fleet.now) == {("Policy", "own-1"): 16}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {("Policy", "own-1"): 16}
     members.apply(24, limits=[{"cluster": "own-2", "min": 1}])
     members.settle()
-    assert moves.wanted(members.state, members.fleet.now) == {}
+    assert moves.wanted_moves_by_cause(members.state, members.fleet.now) == {}
 
 
 def forget_turn(members: Members) -> None:
@@ -1062,7 +1072,9 @@ def test_what_was_said_of_an_earlier_version_lets_nothing_go(members: Members) -
     workload = members.state.workloads[WEB]
     said = workload.statuses["own-2"]
     members.state.apply(replace(said, sequence=said.sequence + 1, available=6, ready=6), members.fleet.now)
-    assert moves._may_go(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {"own-1": 4}
+    assert moves._removable_leaving_replicas(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {
+        "own-1": 4
+    }
     old = replace(said, sequence=said.sequence + 2, available=6, ready=6, version=NO_GENERATION)
     members.state.apply(old, members.fleet.now)
-    assert moves._may_go(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {}
+    assert moves._removable_leaving_replicas(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {}

@@ -10,7 +10,7 @@ from planner.core.background.round import RoundMemory, RoundStep, steps_of_round
 from planner.core.knowledge.brakes import Brakes
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.workload import Workload
-from planner.core.placement.replaying import replay
+from planner.core.placement.replaying import replay_division
 from planner.core.requests import decisions
 from planner.settings import PlannerSettings
 from spillway.addresses import Tombstone
@@ -88,7 +88,7 @@ class World:
             manifest = deployment(4, name, template(container(cpu=str(size))))
             loss = {"after": "60s"}
             request = ApplyRequest(texts(manifest, policy(limits=limits[name], onClusterLoss=loss)))
-            self.keep(decisions.apply(self.fleet.state, request, self.fleet.moment()).events)
+            self.keep(decisions.decide_apply(self.fleet.state, request, self.fleet.moment()).events)
         for cluster in CORES:
             self.work(cluster)
 
@@ -107,8 +107,8 @@ class World:
             if isinstance(event, ClusterLeft):
                 continue
             if isinstance(event, DecisionRecorded) and event.division:
-                assert replay(event).differences == (), "a recorded division comes out again"
-            self.fleet.state.apply(event, self.fleet.now)
+                assert replay_division(event).differences == (), "a recorded division comes out again"
+            self.fleet.state.apply_event(event, self.fleet.now)
 
     def workloads(self) -> list[Workload]:
         return list(self.fleet.state.workloads.values())
@@ -116,7 +116,7 @@ class World:
     # ── What happens ────────────────────────────────────────────────────────────────────────────────────────────
 
     def scale(self, key: Key, replicas: int) -> None:
-        self.keep(decisions.scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
+        self.keep(decisions.decide_scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
 
     def set_phase(self, cluster: str, phase: str) -> None:
         joined = self.fleet.state.clusters[cluster].joined
@@ -219,7 +219,7 @@ class World:
         return len(events)
 
     def leaving_bound(self, workload: Workload, part: Part) -> int:
-        return max(0, part.replicas_leaving - self.fleet.state.unbound(workload, part))
+        return max(0, part.replicas_leaving - self.fleet.state.unbound_replicas(workload, part))
 
     def available(self, workload: Workload) -> int:
         """What would be ready in clusters that answer, were the placement carried out now."""
@@ -243,7 +243,7 @@ class World:
             member.silent = False
             if self.fleet.state.clusters[cluster].phase == PHASE_LOST:
                 self.set_phase(cluster, PHASE_ACTIVE)
-                for key in member.objects.keys() - set(self.fleet.state.keys_in(cluster)):
+                for key in member.objects.keys() - set(self.fleet.state.workload_keys_in(cluster)):
                     member.objects[key].scale(0)  # Somebody removed what was left there.
                 self.report(cluster)
         for cluster in CORES:

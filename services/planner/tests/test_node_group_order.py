@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.feasibility.room import Room
-from planner.core.manifests.node_group_order import places
-from planner.core.manifests.policy import OWN_FIRST, policy_of
+from planner.core.manifests.node_group_order import places_by_cluster
+from planner.core.manifests.policy import OWN_FIRST, read_policy
 from spillway.api import RequestError
 from spillway.events import ClusterJoined
 from spillway.model import SPLIT_CHEAPEST, SPLIT_SOONEST, SPLITS_OF_NODE_GROUPS, NodeGroup, Policy
@@ -87,7 +87,7 @@ def test_sums_bounds_order_and_again(
     found = decide(split, replicas, tuple(fleet), most=most)
     assert sum(found.new.values()) == min(replicas, most * len(fleet)) == replicas - found.unplaced
     assert all(count <= most for count in found.new.values())
-    order = places(split, fleet)
+    order = places_by_cluster(split, fleet)
     open_ = [order[name] for name in order if found.new.get(name, 0) < most]
     assert all(order[name] <= min(open_, default=0) for name, count in found.new.items() if count and open_)
     Random(seed).shuffle(fleet)
@@ -102,6 +102,6 @@ def test_only_a_tier_of_node_groups_goes_by_them(split: str) -> None:
         tier = {"name": "t", "split": split, "nodeGroups": node_groups}
         return {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"tiers": [tier]}}
 
-    assert policy_of(manifest(node_groups=True)).tiers[0].split == split
+    assert read_policy(manifest(node_groups=True)).tiers[0].split == split
     with pytest.raises(RequestError, match=r"tiers\[0\].split: '.*': expected nodeGroups: true"):
-        policy_of(manifest(node_groups=False))
+        read_policy(manifest(node_groups=False))

@@ -31,7 +31,7 @@ def behind(fleet: Fleet) -> None:
 def half_heard(fleet: Fleet) -> None:
     """One of two blocks of a new epoch."""
     rows = [node("n0", cpu=64_000)]
-    fleet.state.apply(reported("b", rows, epoch=EPOCH + 1, count=2), fleet.now, columns=columns_of(rows))
+    fleet.state.apply_event(reported("b", rows, epoch=EPOCH + 1, count=2), fleet.now, columns=columns_of(rows))
 
 
 def without_nodes(fleet: Fleet) -> None:
@@ -50,7 +50,7 @@ def test_the_answers_for_the_other_clusters_are_bit_identical(what: Callable[[Fl
         one.now += 1000.0
         one.beat(*OTHERS)
         manifests = texts(deployment(1, name="probe"))
-        found = answers.capacity(one.state, CapacityRequest(manifests), one.now).clusters
+        found = answers.capacity_reply(one.state, CapacityRequest(manifests), one.now).clusters
         return tuple(entry for entry in found if entry.cluster in OTHERS)
 
     well, disturbed = fleet(), fleet()

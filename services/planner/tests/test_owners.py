@@ -74,13 +74,13 @@ def said(state: str, part: Part, epoch: int, sequence: int = 7) -> WorkloadObser
 
 
 def claim(fleet: Fleet, epoch: int) -> None:
-    fleet.state.apply(CLAIM, fleet.now, offset=epoch)
+    fleet.state.apply_event(CLAIM, fleet.now, offset=epoch)
 
 
 def settled(fleet: Fleet, part: Part) -> str:
     """What becomes of the part, when all that was asked for has been read."""
     for _ in range(2):  # The first look asks for what is to be proven.
-        events = aftermath.settle(fleet.state, WEB, fleet.moment()).events
+        events = aftermath.settle_workload(fleet.state, WEB, fleet.moment()).events
         for event in events:
             if isinstance(event, PlacementDecided):
                 (found,) = event.parts or (None,)
@@ -129,13 +129,13 @@ def test_until_the_log_behind_a_word_has_been_read_it_settles_nothing(kind: str,
     moment = fleet.moment()
     word = said(state, part, OLD)
     keep(fleet, [word])
-    assert aftermath.settle(fleet.state, WEB, moment).events == ()
-    asked = fleet.state.owners.take_asked()
+    assert aftermath.settle_workload(fleet.state, WEB, moment).events == ()
+    asked = fleet.state.owners.take_statuses_to_prove()
     assert list(asked.values()) == [word]
     claim(fleet, NEW)  # It was in the log already, and is read by the time that the proof is there.
-    fleet.state.owners.prove(asked)
-    assert aftermath.settle(fleet.state, WEB, moment).events == ()
-    assert fleet.state.owners.take_asked() == {}, "what is over need not be proven"
+    fleet.state.owners.mark_proven(asked)
+    assert aftermath.settle_workload(fleet.state, WEB, moment).events == ()
+    assert fleet.state.owners.take_statuses_to_prove() == {}, "what is over need not be proven"
 
 
 def test_what_replaces_a_proven_word_is_to_be_proven_itself() -> None:
@@ -144,9 +144,9 @@ def test_what_replaces_a_proven_word_is_to_be_proven_itself() -> None:
     keep(fleet, [first])
     moment = fleet.moment()
     keep(fleet, [said(STATE_ABSENT, part, OLD, 8)])
-    assert aftermath.settle(fleet.state, WEB, moment).events == ()
+    assert aftermath.settle_workload(fleet.state, WEB, moment).events == ()
     fleet.read_on()
-    assert aftermath.settle(fleet.state, WEB, moment).events
+    assert aftermath.settle_workload(fleet.state, WEB, moment).events
 
 
 @pytest.mark.parametrize(("claimed", "goes"), [(OLD, {"own-1": 1}), (NEW, {})])
@@ -161,7 +161,10 @@ def test_what_leaves_stays_until_the_present_owner_says_that_the_others_are_avai
     keep(fleet, [said(STATE_PRESENT, part, OLD)])
     claim(fleet, claimed)
     fleet.beat()
-    assert moves._may_go(fleet.state, fleet.state.workloads[WEB], fleet.now, UnlimitedAllowance()) == goes
+    assert (
+        moves._removable_leaving_replicas(fleet.state, fleet.state.workloads[WEB], fleet.now, UnlimitedAllowance())
+        == goes
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=12), st.integers(0, 9))
@@ -171,5 +174,5 @@ def test_the_present_epoch_is_the_highest_that_was_read_in_whatever_order(
     owners, (_, part) = PropagatorEpochs(), placed(LIVE)
     word = said(STATE_ORPHANED, part, epoch)
     for of_another, heard in read:
-        owners.heard("own-2" if of_another else "own-1", heard)
-    assert owners.is_present(word) == all(epoch >= heard for of_another, heard in read if not of_another)
+        owners.note_epoch("own-2" if of_another else "own-1", heard)
+    assert owners.is_of_newest_turn(word) == all(epoch >= heard for of_another, heard in read if not of_another)

@@ -158,7 +158,7 @@ def test_a_ruled_out_cluster_is_left_as_far_as_others_take_its_replicas() -> Non
     division = decide(10, rooms({"a": 3}), {"c": 10}, tiers=ONLY_OWN)
     assert division.replicas == {"a": 3, "c": 7}
     assert (division.unplaced, division.to_leave) == (0, 7)
-    assert "room elsewhere for 7 replicas" in division.waiting_for()
+    assert "room elsewhere for 7 replicas" in division.waiting_text()
 
 
 def test_of_very_many_clusters_some_are_named_and_the_others_counted() -> None:
@@ -169,7 +169,7 @@ def test_of_very_many_clusters_some_are_named_and_the_others_counted() -> None:
     )
     counts, why = dict.fromkeys(names, 2), dict.fromkeys(names, CAUSE_DRAIN)
     division = Division({}, {}, 3000, inputs=inputs, stays=counts, reasons=why, lacking=counts, lent=counts)
-    text = division.waiting_for()
+    text = division.waiting_text()
     assert "2 replicas of draining cluster prod-eu-central-1-cluster-0007 wait" in text
     assert "1984 replicas of 992 clusters more wait for room elsewhere" in text
     assert "room for 1984 replicas that the minima of 992 clusters more lack" in text
@@ -215,7 +215,7 @@ def test_replicas_of_a_cluster_that_left_the_fleet_move() -> None:
 def test_what_possibly_fits_waits_for_binds() -> None:
     division = decide(10, rooms({"a": (4, 9), "c": 50}))
     assert (division.replicas, division.unplaced, division.uncertain) == ({"a": 4, "c": 1}, 5, 5)
-    assert division.waiting_for() == "binding of replicas that were promised before"
+    assert division.waiting_text() == "binding of replicas that were promised before"
 
 
 def test_once_settled_the_next_tier_takes_it() -> None:

@@ -8,17 +8,17 @@ from planner.core.knowledge.placement_waits import (
     NO_WAITS,
     PlacementWait,
     RolloutWait,
-    digest_of,
-    full_text,
+    encode_waits,
+    full_waits_text,
+    has_no_waits,
     recorded_waits,
-    waits_for_nothing,
-    waits_of,
+    waits_digest,
     waits_text,
 )
 from spillway.addresses import PLACEMENTS
 from spillway.events import PlacementDecided, PlacementWaits
 from spillway.model import Generation
-from spillway.wire import decode, encode_record, event_type
+from spillway.wire import decode_event, encode_bounded_event, event_type
 
 WORDS = st.text("abc -:0", min_size=1, max_size=12).map(str.strip).filter(bool)
 """None of them begins a part of an older text."""
@@ -48,7 +48,7 @@ def test_the_text_of_an_older_version_is_read(text: str, expected: PlacementWait
         *(expected.room, expected.rollout, expected.rollout_frozen),
     )
     assert found.rollout_frozen or found.rollout_cluster == expected.rollout_cluster
-    assert (full_text(older), bool(digest_of(older)), waits_for_nothing(older)) == (text, bool(text), not text)
+    assert (full_waits_text(older), bool(waits_digest(older)), has_no_waits(older)) == (text, bool(text), not text)
 
 
 @given(
@@ -64,22 +64,24 @@ def test_a_text_of_an_older_version_says_the_same_as_codes(
     held = held and f"held: {held}"
     text = f"rollout 1 of 2 clusters: {'a is frozen by b: c' if frozen else f'waits for {cluster}'}" if cluster else ""
     rollout = RolloutWait(text, "" if frozen else cluster, frozen and text != "")
-    new = decided("; ".join(filter(None, (waits_text(room), held))), waits_of(room, held, rollout))
+    new = decided("; ".join(filter(None, (waits_text(room), held))), encode_waits(room, held, rollout))
     older = decided("; ".join(filter(None, (waits_text(room), held, text))), None)
-    assert full_text(new) == full_text(older)
+    assert full_waits_text(new) == full_waits_text(older)
     ours, theirs = recorded_waits(new), recorded_waits(older)
     assert (ours.room, ours.rollout, ours.rollout_frozen) == (theirs.room, theirs.rollout, theirs.rollout_frozen)
-    assert digest_of(new) == digest_of(older)
-    assert waits_for_nothing(new) == waits_for_nothing(older)
+    assert waits_digest(new) == waits_digest(older)
+    assert has_no_waits(new) == has_no_waits(older)
     assert frozen or ours.rollout_cluster == theirs.rollout_cluster
 
 
 def test_other_figures_alone_are_no_other_wait() -> None:
-    one, other = (waits_of([PlacementWait("room", figures)], "", RolloutWait()) for figures in ("2 nodes", "3 nodes"))
+    one, other = (
+        encode_waits([PlacementWait("room", figures)], "", RolloutWait()) for figures in ("2 nodes", "3 nodes")
+    )
     assert one == other
-    assert one != waits_of([PlacementWait("3 for room", "2 nodes")], "", RolloutWait())
+    assert one != encode_waits([PlacementWait("3 for room", "2 nodes")], "", RolloutWait())
 
 
 def test_a_record_keeps_them() -> None:
     event = decided("room", PlacementWaits(True, "rollout 0 of 1 cluster: waits for a", "a", True, "0123"))
-    assert decode(PLACEMENTS.name, event_type(event), encode_record(event)) == event
+    assert decode_event(PLACEMENTS.name, event_type(event), encode_bounded_event(event)) == event

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.api.prepared import prepared
-from planner.core.manifests.request import _read, read_manifests
+from planner.api.prepared import prepare_request
+from planner.core.manifests.request import _read_declaration, read_manifests
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX
 from spillway.api import (
     ApplyRequest,
@@ -28,7 +28,7 @@ ITEMS_MAX = 3
 
 @pytest.fixture
 def readings(calls_of: Any) -> Iterator[list[Any]]:
-    with calls_of(_read) as calls:
+    with calls_of(_read_declaration) as calls:
         yield calls
 
 
@@ -40,16 +40,16 @@ def texts_of(readings: list[Any]) -> list[int]:
 @pytest.mark.parametrize("make", [ApplyRequest, CapacityRequest, lambda given: ExplainRequest("", "", manifests=given)])
 def test_what_is_long_is_read_once(make: Any, readings: list[Any]) -> None:
     asked = make(texts(deployment(2), LONG))
-    made = prepared(asked, ITEMS_MAX)
+    made = prepare_request(asked, ITEMS_MAX)
     assert (made, made.manifests) == (asked, asked.manifests)
     said = read_manifests(made.manifests)
-    assert read_manifests(prepared(made, ITEMS_MAX).manifests) is said
+    assert read_manifests(prepare_request(made, ITEMS_MAX).manifests) is said
     assert texts_of(readings) == [2]
     assert read_manifests(asked.manifests) == said
 
 
 def test_what_is_wrong_is_refused_each_time_and_read_once(readings: list[Any]) -> None:
-    made = prepared(ApplyRequest(texts(deployment(2), deployment(3), LONG)), ITEMS_MAX)
+    made = prepare_request(ApplyRequest(texts(deployment(2), deployment(3), LONG)), ITEMS_MAX)
     raised = []
     for _ in range(2):
         with pytest.raises(RequestError, match="exactly one of") as refused:
@@ -63,7 +63,7 @@ def test_what_is_wrong_is_refused_each_time_and_read_once(readings: list[Any]) -
 def test_each_item_of_a_batch_is_read_once(readings: list[Any]) -> None:
     applied = BatchItem(ApplyRequest(texts(deployment(2), LONG)))
     batch = PlanBatchRequest((applied, BatchItem(scale=ScaleRequest("default", "web", 1)), applied))
-    made = prepared(batch, ITEMS_MAX)
+    made = prepare_request(batch, ITEMS_MAX)
     assert made == batch
     for item in made.items:
         if item.apply is not None:
@@ -73,7 +73,7 @@ def test_each_item_of_a_batch_is_read_once(readings: list[Any]) -> None:
 
 def test_a_batch_of_too_many_is_not_read(readings: list[Any]) -> None:
     batch = PlanBatchRequest((BatchItem(ApplyRequest(texts(deployment(2), LONG))),) * (ITEMS_MAX + 1))
-    assert prepared(batch, ITEMS_MAX) is batch
+    assert prepare_request(batch, ITEMS_MAX) is batch
     assert readings == []
 
 
@@ -83,5 +83,5 @@ def test_a_batch_of_too_many_is_not_read(readings: list[Any]) -> None:
     ids=["no manifests", "beside those that are declared"],
 )
 def test_what_cannot_be_read_by_itself_is_left(request_: Any, readings: list[Any]) -> None:
-    assert prepared(request_, ITEMS_MAX) is request_
+    assert prepare_request(request_, ITEMS_MAX) is request_
     assert readings == []

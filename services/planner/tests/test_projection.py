@@ -30,9 +30,9 @@ def decided(sequence: int, name: str = "web") -> DecisionRecorded:
 async def projecting() -> AsyncIterator[tuple[Projection, MemoryStore, Writer]]:
     bus, store = LocalBus(LocalBroker(), "fleet", "test"), MemoryStore()
     projection = Projection(bus, store, lambda: PlannerState(PlannerRules()), BOUNDS)
-    async with bus.standby_turn("planner", "a") as turn:
+    async with bus.join_standby_group("planner", "a") as turn:
         running = asyncio.create_task(projection.run(lambda: True))
-        yield projection, store, await turn.wait()
+        yield projection, store, await turn.wait_for_turn()
         running.cancel()
         await asyncio.wait({running})
 
@@ -45,11 +45,11 @@ async def history(projection: Projection, name: str = "web") -> list[int]:
 async def test_what_was_read_is_not_added_when_it_is_told() -> None:
     """A commit may be read before who wrote it goes on."""
     async with projecting() as (projection, _, writer):
-        await writer.write([decided(1), decided(2), decided(3)])
+        await writer.write_events([decided(1), decided(2), decided(3)])
         assert await history(projection) == [3, 2, 1]
-        projection.wrote([decided(2), decided(3)])
-        await writer.write([decided(4)])
-        projection.wrote([decided(4)])
+        projection.queue_decisions([decided(2), decided(3)])
+        await writer.write_events([decided(4)])
+        projection.queue_decisions([decided(4)])
         assert await history(projection) == [4, 3, 2, 1]
 
 
@@ -58,7 +58,7 @@ async def test_what_is_told_is_not_read_back() -> None:
     async with projecting() as (projection, _, _writer):
         await asyncio.sleep(SETTLED)
         for sequence in range(1, 7):
-            projection.wrote([decided(sequence)])
+            projection.queue_decisions([decided(sequence)])
             await asyncio.sleep(0.01)
         assert await history(projection) == [6, 5, 4, 3, 2]
 
@@ -67,20 +67,20 @@ async def test_more_than_may_wait_is_read_from_the_log() -> None:
     async with projecting() as (projection, _, writer):
         await asyncio.sleep(SETTLED)
         events = [decided(sequence) for sequence in range(1, 6)]
-        await writer.write(events)
-        projection.wrote(events[:1])
-        projection.wrote(events[1:])
+        await writer.write_events(events)
+        projection.queue_decisions(events[:1])
+        projection.queue_decisions(events[1:])
         assert await history(projection) == [5, 4, 3, 2, 1]
 
 
 async def test_a_turn_reads_all_again() -> None:
     """Others wrote meanwhile, and this instance was told of none of it."""
     async with projecting() as (projection, _, writer):
-        await writer.write([decided(1)])
+        await writer.write_events([decided(1)])
         assert await history(projection) == [1]
-        await writer.write([decided(2)])
+        await writer.write_events([decided(2)])
         assert await history(projection) == [1]
-        projection.begin()
+        projection.begin_turn()
         assert await history(projection) == [2, 1]
 
 
@@ -88,8 +88,8 @@ async def test_a_store_that_is_back_has_what_it_missed() -> None:
     async with projecting() as (projection, store, writer):
         await asyncio.sleep(SETTLED)
         store.available = False
-        await writer.write([decided(1)])
-        projection.wrote([decided(1)])
+        await writer.write_events([decided(1)])
+        projection.queue_decisions([decided(1)])
         await asyncio.sleep(2)
         store.available = True
         assert await history(projection) == [1]

@@ -14,9 +14,9 @@ from .builders import Fleet, container, deployment, facts, node, policy, templat
 def applied(fleet: Fleet, name: str, replicas: int, cpu: str = "1", namespace: str = "default") -> PlacementReply:
     manifest: dict[str, Any] = deployment(replicas, name, template(container(cpu=cpu)))
     manifest["metadata"]["namespace"] = namespace
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(manifest, policy())), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(manifest, policy())), fleet.moment())
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     return decided.reply
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.manifests.propagation import read
+from planner.core.manifests.propagation import read_propagation_policy
 from planner.core.manifests.request import read_manifests
 from spillway.api import RequestError
 from spillway.model import ClusterSelector, ClusterWeight, GroupSpread, Strategy
@@ -81,7 +81,7 @@ def test_a_cluster_that_is_not_there_is_said_by_the_fields_that_people_wrote(pla
 
 @pytest.mark.parametrize(("placement", "expected"), STRATEGIES.values(), ids=STRATEGIES)
 def test_scheduling_is_a_strategy(placement: dict[str, Any], expected: Strategy) -> None:
-    found = read(propagation(placement), WEB)
+    found = read_propagation_policy(propagation(placement), WEB)
     assert (found.policy.strategy, found.warnings) == (expected, ())
 
 
@@ -91,16 +91,18 @@ def test_affinities_are_tiers() -> None:
         "exclude": ["b"],
         "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["north"]}]},
     }
-    (tier,) = read(propagation({"clusterAffinity": affinity}), WEB).policy.tiers
+    (tier,) = read_propagation_policy(propagation({"clusterAffinity": affinity}), WEB).policy.tiers
     assert tier.clusters == ClusterSelector(names=("a", "b"), excluded=("b",), regions=("north",))
 
 
 def test_several_affinities_are_alternatives_and_overflow_is_not() -> None:
     near, far = {"affinityName": "near", "clusterNames": ["a"]}, {"affinityName": "far", "clusterNames": ["b"]}
-    policy = read(propagation(divided("Aggregated") | {"clusterAffinities": [near, far]}), WEB).policy
+    policy = read_propagation_policy(
+        propagation(divided("Aggregated") | {"clusterAffinities": [near, far]}), WEB
+    ).policy
     assert policy.strategy == Strategy("KarmadaAggregated", alternatives=True)
     overflow = [near | {"overflowAffinities": [far]}]
-    policy = read(propagation(divided("Aggregated") | {"clusterAffinities": overflow}), WEB).policy
+    policy = read_propagation_policy(propagation(divided("Aggregated") | {"clusterAffinities": overflow}), WEB).policy
     assert policy.strategy == Strategy("KarmadaAggregated")
     assert [tier.name for tier in policy.tiers] == ["near", "far"]
 
@@ -119,7 +121,7 @@ def test_a_tolerated_loss_is_borne_as_long(given: list[int | None], expected: in
         | ({} if seconds is None else {"tolerationSeconds": seconds})
         for seconds in given
     ]
-    found = read(propagation({"clusterTolerations": tolerations}), WEB)
+    found = read_propagation_policy(propagation({"clusterTolerations": tolerations}), WEB)
     assert (found.policy.on_cluster_loss_seconds, len(found.warnings)) == (expected, warnings)
 
 
@@ -130,7 +132,7 @@ def test_what_has_no_effect_is_named() -> None:
     } | divided("Weighted", dynamicWeight="AvailableReplicas", staticWeightList=[weight])
     selectors = [*SELECTS, {"apiVersion": "v1", "kind": "Secret", "name": "s"}]
     spec = {"priority": 3, "failover": {"application": {}}, "suspension": {"dispatching": False}, "other": 1}
-    found = read(propagation(placement, selectors, **spec), WEB)
+    found = read_propagation_policy(propagation(placement, selectors, **spec), WEB)
     fields = [text.split(" has no effect: ")[0].removeprefix("PropagationPolicy.spec.") for text in found.warnings]
     assert fields == [
         "resourceSelectors[1]",
@@ -149,12 +151,14 @@ def test_weights_that_nothing_looks_at_are_named(preference: str) -> None:
     placement = divided("Aggregated", staticWeightList=[NAMED])
     if preference == "Duplicated":
         placement["replicaScheduling"]["replicaSchedulingType"] = "Duplicated"
-    (warning,) = read(propagation(placement), WEB).warnings
+    (warning,) = read_propagation_policy(propagation(placement), WEB).warnings
     assert "weightPreference.staticWeightList has no effect: only Divided by Weighted looks at it" in warning
 
 
 def test_a_toleration_of_everything_is_one_of_a_loss() -> None:
-    found = read(propagation({"clusterTolerations": [{"operator": "Exists", "tolerationSeconds": 90}]}), WEB)
+    found = read_propagation_policy(
+        propagation({"clusterTolerations": [{"operator": "Exists", "tolerationSeconds": 90}]}), WEB
+    )
     assert (found.policy.on_cluster_loss_seconds, found.warnings) == (90, ())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planner.core.division.words import limit_text
-from planner.core.feasibility.quota import UNLIMITED, allowed
+from planner.core.feasibility.quota import UNLIMITED, quota_allowance
 from spillway.model import NamespaceFacts, PodSelector, PodTerm, PodTraits, Quota, Requirement, Shape
 
 from .builders import Fleet, cluster, deployment, facts, group, node, shape
@@ -75,12 +75,12 @@ TABLE: dict[str, tuple[Shape, Quota, list[tuple[Shape, int]], tuple[int, int]]] 
 def test_replicas_that_a_quota_lets_in(
     wanted: Shape, limit: Quota, reserved: list[tuple[Shape, int]], expected: tuple[int, int]
 ) -> None:
-    found = allowed(wanted, [limit], reserved)
+    found = quota_allowance(wanted, [limit], reserved)
     assert (found.certain, found.possible) == expected
 
 
 def test_the_tightest_quota_is_named() -> None:
-    found = allowed(ONE, [quota(pods=9), quota(cpu=4000, used={"cpu": 2000})], [])
+    found = quota_allowance(ONE, [quota(pods=9), quota(cpu=4000, used={"cpu": 2000})], [])
     assert (found.certain, limit_text(found.limited_by)) == (2, "quota compute in default: cpu 2 left")
 
 
@@ -110,21 +110,21 @@ def test_what_is_reserved_counts_until_it_is_bound() -> None:
 def test_new_nodes_do_not_widen_a_quota() -> None:
     fleet = fleet_with(quota(pods=18), node_groups=(group(cpu=16_000, nodes_max=9),))
     wanted = shape(1000)
-    on_nodes, on_new = fleet.state.rooms("own-1", wanted, fleet.now)
+    on_nodes, on_new = fleet.state.rooms_for_waiting("own-1", wanted, fleet.now)
     assert (on_nodes.certain, on_new.certain) == (16, 2)
 
 
 def test_a_quota_that_is_gone_binds_nobody() -> None:
     fleet = fleet_with(quota(pods=1))
-    assert fleet.state.room("own-1", shape(1000), False, fleet.now).certain == 1
+    assert fleet.state.room_in_cluster("own-1", shape(1000), False, fleet.now).certain == 1
     fleet.change("own-1", namespaces_removed=("default",))
-    assert fleet.state.room("own-1", shape(1000), False, fleet.now).certain == 16
+    assert fleet.state.room_in_cluster("own-1", shape(1000), False, fleet.now).certain == 16
 
 
 def test_a_whole_record_says_all_quotas() -> None:
     fleet = fleet_with(quota(pods=1))
     fleet.report("own-1", [node("a", 16_000)])
-    assert fleet.state.room("own-1", shape(1000), False, fleet.now).certain == 16
+    assert fleet.state.room_in_cluster("own-1", shape(1000), False, fleet.now).certain == 16
 
 
 def test_who_waits_for_a_quota_sees_it_grow() -> None:
@@ -135,5 +135,5 @@ def test_who_waits_for_a_quota_sees_it_grow() -> None:
     bound = facts(parts(fleet)["own-1"].version, 2)
     wider = NamespaceFacts("default", (), (quota(pods=9, used={"pods": 2}),))
     fleet.change("own-1", [node("a", 16_000, used=2000)], shown=(bound,), namespaces=(wider,))
-    (room,) = fleet.state.rooms("own-1", fleet.state.workloads["default", "web"].shape, fleet.now)
+    (room,) = fleet.state.rooms_for_waiting("own-1", fleet.state.workloads["default", "web"].shape, fleet.now)
     assert room.certain == 7

@@ -32,7 +32,7 @@ ENDS = {"own-1": end("own-1"), "own-2": end("own-2")}
 def recover(
     own: Fleet, said: Any = BOTH, request: RecoverFleetRequest = YES, events_max: int = 100
 ) -> recovering.RecoveryDecision:
-    recovered = recovering.recover(own.state, request, said, ENDS, own.moment(), events_max)
+    recovered = recovering.decide_recovery(own.state, request, said, ENDS, own.moment(), events_max)
     take(own, recovered.events)
     return recovered
 
@@ -116,31 +116,31 @@ BAD = {
 def test_bad_requests(request_: RecoverFleetRequest, code: str) -> None:
     own = fleet()
     with pytest.raises(RequestError) as raised:
-        recovering.ask(own.state, request_, "f1", own.moment())
+        recovering.recovery_question(own.state, request_, "f1", own.moment())
     assert raised.value.code == code
 
 
 def test_every_cluster_must_be_heard() -> None:
     own = fleet()
-    assert recovering.ask(own.state, YES, "f1", own.moment()).clusters == ("own-1", "own-2")
+    assert recovering.recovery_question(own.state, YES, "f1", own.moment()).clusters == ("own-1", "own-2")
     own.now += 100
     with pytest.raises(RequestError) as raised:
-        recovering.ask(own.state, YES, "f1", own.moment())
+        recovering.recovery_question(own.state, YES, "f1", own.moment())
     assert raised.value.code == "FAILED_PRECONDITION"
     own.beat()
     unreachable = {**ENDS, "own-2": end("own-2", state=FOUND_REFUSED, message="cluster own-2 is unreachable")}
     with pytest.raises(RequestError) as raised:
-        recovering.recover(own.state, YES, BOTH, unreachable, own.moment(), 100)
+        recovering.decide_recovery(own.state, YES, BOTH, unreachable, own.moment(), 100)
     assert "own-2 is unreachable" in raised.value.text
 
 
 def test_answers_are_complete_in_any_order_and_twice() -> None:
     inquiry = AdoptionInquiry(ASKED)
     for answer in (end("own-2"), BOTH[1], BOTH[1], end("own-1"), end("mars"), end("own-1")):
-        inquiry.take(answer)
-        assert inquiry.missing() == ["own-1"] or inquiry.missing() == ["own-1", "own-2"]
-    inquiry.take(BOTH[0])
-    assert inquiry.missing() == []
+        inquiry.note_answer(answer)
+        assert inquiry.unanswered_clusters() == ["own-1"] or inquiry.unanswered_clusters() == ["own-1", "own-2"]
+    inquiry.note_answer(BOTH[0])
+    assert inquiry.unanswered_clusters() == []
     assert inquiry.complete.is_set()
 
 

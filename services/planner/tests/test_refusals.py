@@ -5,7 +5,7 @@ import pytest
 from planner.core.requests import answers, decisions
 from spillway.api import ApplyRequest, RequestError, ScaleRequest
 from spillway.reasons import FITS_NO_NODE, NO_ROOM
-from spillway.rpc.refusals import TEXT_BYTES_MAX, bounded
+from spillway.rpc.refusals import TEXT_BYTES_MAX, trailer_sized_text
 
 from .builders import Fleet, cluster, container, deployment, node, policy, template, texts
 
@@ -23,7 +23,7 @@ def fleet() -> Fleet:
 
 def refused(fleet: Fleet, *manifests: dict[str, object]) -> RequestError:
     with pytest.raises(RequestError) as caught:
-        decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+        decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
     return caught.value
 
 
@@ -32,7 +32,7 @@ def test_what_fits_no_node_names_some_clusters_and_says_how_many_there_are(fleet
     assert (error.code, error.reason, error.details["clusters"]) == ("FAILED_PRECONDITION", FITS_NO_NODE, "1000")
     assert error.details["first_clusters"].startswith(f"{NAMES[0]},{NAMES[1]},")
     assert (f"{NAMES[0]}: cpu" in error.text, "and 992 clusters more" in error.text) == (True, True)
-    assert bounded(error.text) == error.text
+    assert trailer_sized_text(error.text) == error.text
 
 
 def test_that_there_is_no_room_is_told_from_that_too_many_wait(fleet: Fleet) -> None:
@@ -48,19 +48,19 @@ def test_a_cluster_that_is_not_there_is_said_beside_some_that_are(fleet: Fleet, 
     error = refused(fleet, deployment(1), policy(**manifest))
     assert ("and 980 more" in error.text, len(error.text) < TEXT_BYTES_MAX) == (True, True)
     with pytest.raises(RequestError, match="and 980 more"):
-        answers.listed_view(fleet.state, "nobody", "cluster")
+        answers.find_cluster_view(fleet.state, "nobody", "cluster")
 
 
 def test_what_is_deleted_and_still_there_names_some_of_its_clusters() -> None:
     made = Fleet()
     for name in NAMES[:30]:
         made.join(cluster(name, "own"), [node("n1", cpu=1000)])
-    events = decisions.apply(made.state, ApplyRequest(texts(deployment(30))), made.moment()).events
+    events = decisions.decide_apply(made.state, ApplyRequest(texts(deployment(30))), made.moment()).events
     for event in events:
-        made.state.apply(event, made.now)
+        made.state.apply_event(event, made.now)
     workload = made.state.workloads["default", "web"]
-    for event in decisions.delete(made.state, decisions.DeleteRequest("", "web"), made.moment()).events:
-        made.state.apply(event, made.now)
+    for event in decisions.decide_delete(made.state, decisions.DeleteRequest("", "web"), made.moment()).events:
+        made.state.apply_event(event, made.now)
     with pytest.raises(RequestError, match=r"Deleting: still in .* and 10 more") as caught:
-        decisions.scale(made.state, ScaleRequest("", "web", 3), made.moment())
+        decisions.decide_scale(made.state, ScaleRequest("", "web", 3), made.moment())
     assert (caught.value.code, len(workload.parts)) == ("FAILED_PRECONDITION", 30)

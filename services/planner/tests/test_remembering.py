@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import autoscaling, decisions, disowning
-from planner.core.requests.remembering import PLAIN_BYTES_MAX, remembered_answer, with_answer, without_old
+from planner.core.requests.remembering import PLAIN_BYTES_MAX, remembered_answer, with_answer, without_old_answers
 from spillway.api import ApplyRequest, DeleteRequest, DisownRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import NO_GENERATION, Answered, ClusterInput, Generation
@@ -34,7 +34,7 @@ def declared() -> WorkloadDeclared:
     fleet = Fleet(own_1=[node("n1")])
     return next(
         event
-        for event in decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events
+        for event in decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events
         if isinstance(event, WorkloadDeclared)
     )
 
@@ -42,7 +42,9 @@ def declared() -> WorkloadDeclared:
 @pytest.fixture
 def fleet_of_web() -> Fleet:
     fleet = Fleet(own_1=[node("n1")])
-    take(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).both)
+    take(
+        fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events_and_reply
+    )
     return fleet
 
 
@@ -54,12 +56,12 @@ def test_what_is_kept_is_the_newest_within_both_bounds_and_the_newest_in_any_cas
     entries: list[tuple[int, int]], keys_max: int, bytes_max: int
 ) -> None:
     fleet = Fleet(own_1=[node("n1")])
-    (first, *_) = decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events
+    (first, *_) = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events
     assert isinstance(first, WorkloadDeclared)
     entries.sort()
     answered = tuple(Answered(f"k{index}", "", at_ms, bytes(size)) for index, (at_ms, size) in enumerate(entries))
     rules = replace(PlannerRules(), keys_kept_max=keys_max, answers_bytes_max=bytes_max)
-    kept = without_old(rules, replace(first, answered=answered), at(2 * HOUR_MS)).answered
+    kept = without_old_answers(rules, replace(first, answered=answered), at(2 * HOUR_MS)).answered
     fresh = [entry for entry in answered if entry.at_ms > HOUR_MS]
     assert list(kept) == fresh[len(fresh) - len(kept) :]
     assert (len(kept) <= keys_max, bool(kept)) == (True, bool(fresh))
@@ -77,7 +79,7 @@ def test_what_is_kept_is_the_newest_within_both_bounds_and_the_newest_in_any_cas
 def test_answers_beyond_their_bytes_go_the_oldest_first(declared: WorkloadDeclared, bytes_max: int, kept: int) -> None:
     """Each is 500 bytes, a key of 2, and 96 beside."""
     answered = tuple(Answered(f"k{index}", "", 1, bytes(500)) for index in range(8))
-    found = without_old(
+    found = without_old_answers(
         replace(PlannerRules(), answers_bytes_max=bytes_max), replace(declared, answered=answered), at(2)
     )
     assert found.answered == answered[8 - kept :]
@@ -88,7 +90,7 @@ def test_an_answer_comes_back_whole_but_for_its_inputs(declared: WorkloadDeclare
     fleet = Fleet(own_1=[node("n1")])
     names = [f"prod-eu-central-1-cluster-{index:04d}" for index in range(clusters)]
     fleet.report("own-1", [node("n1", cpu=64_000)])
-    reply = decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment()).reply
+    reply = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment()).reply
     parts = tuple(replace(reply.parts[0], cluster=name) for name in names)
     inputs = tuple(ClusterInput(name, "own", 1, 1, 0, 0, 1, "cpu", 0) for name in names)
     reply = replace(reply, parts=parts, inputs=inputs, warnings=("a warning",))
@@ -97,17 +99,17 @@ def test_an_answer_comes_back_whole_but_for_its_inputs(declared: WorkloadDeclare
     assert entry.answer.startswith(b"{") == (len(entry.answer) <= PLAIN_BYTES_MAX and clusters == 1)
     assert len(entry.answer) < 20 * clusters + PLAIN_BYTES_MAX
     known = fleet.state
-    for event in decisions.apply(known, ApplyRequest(texts(deployment(2))), fleet.moment()).events:
-        known.apply(event, fleet.now)
+    for event in decisions.decide_apply(known, ApplyRequest(texts(deployment(2))), fleet.moment()).events:
+        known.apply_event(event, fleet.now)
     known.workloads[WEB].declared = kept
     assert remembered_answer(PlannerRules(), known.workloads[WEB], "k", "digest", at(2)) == replace(reply, inputs=())
 
 
 def test_an_answer_of_a_version_before_which_kept_the_inputs_is_read(declared: WorkloadDeclared) -> None:
     fleet = Fleet(own_1=[node("n1")])
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment())
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     assert decided.reply.inputs
     old = Answered("k", "digest", 1, msgspec.json.encode(decided.reply))
     fleet.state.workloads[WEB].declared = replace(declared, answered=(old,))
@@ -116,34 +118,36 @@ def test_an_answer_of_a_version_before_which_kept_the_inputs_is_read(declared: W
 
 
 def test_an_answer_that_was_given_when_disown_was_called_release_is_given_again(fleet_of_web: Fleet) -> None:
-    decided = disowning.disown(fleet_of_web.state, DisownRequest(*WEB, "k"), fleet_of_web.moment())
-    take(fleet_of_web, decided.both)
+    decided = disowning.decide_disown(fleet_of_web.state, DisownRequest(*WEB, "k"), fleet_of_web.moment())
+    take(fleet_of_web, decided.events_and_reply)
     workload = fleet_of_web.state.workloads[WEB]
     (kept,) = workload.declared.answered
     answer = kept.answer.replace(b'"disowning":true', b'"releasing":true')
     assert answer != kept.answer
     former = replace(kept, request_digest=hashlib.sha256(b"release").hexdigest(), answer=answer)
     workload.declared = replace(workload.declared, answered=(former,))
-    again = disowning.disown(fleet_of_web.state, DisownRequest(*WEB, "k"), fleet_of_web.moment())
+    again = disowning.decide_disown(fleet_of_web.state, DisownRequest(*WEB, "k"), fleet_of_web.moment())
     assert (again.events, again.reply) == ((), replace(decided.reply, inputs=()))
     assert (again.reply.disowning, all(part.disowning for part in again.reply.parts)) == (True, True)
     with pytest.raises(RequestError, match="a new key: this key was used for another request"):
-        decisions.delete(fleet_of_web.state, DeleteRequest(*WEB, "k"), fleet_of_web.moment())
+        decisions.decide_delete(fleet_of_web.state, DeleteRequest(*WEB, "k"), fleet_of_web.moment())
 
 
 def test_what_a_policy_decides_is_declared_without_answers_whose_time_is_over() -> None:
     fleet = Fleet(own_1=[node("n1")])
-    take(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).both)
+    take(
+        fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events_and_reply
+    )
     kind = "HorizontalPodAutoscaler"
-    fleet.state.apply(ScalePolicyDeclared(*WEB, Generation(5, 1), kind, "web", b"{}", 0), fleet.now)
+    fleet.state.apply_event(ScalePolicyDeclared(*WEB, Generation(5, 1), kind, "web", b"{}", 0), fleet.now)
     for sequence, replicas in ((1, 2), (2, 2)):  # Another number, then the same one.
         remember_old(fleet, WEB)
         decided = ScaleDecided(*WEB, Generation(5, sequence), "web", kind, replicas, 1, 0, "cpu")
-        fleet.state.apply(decided, fleet.now)
-        first, *_ = autoscaling.declare(fleet.state, fleet.state.workloads[WEB], fleet.moment())
+        fleet.state.apply_event(decided, fleet.now)
+        first, *_ = autoscaling.declare_scale_decision(fleet.state, fleet.state.workloads[WEB], fleet.moment())
         assert isinstance(first, WorkloadDeclared)
         assert (first.scale_generation, first.answered) == (Generation(5, sequence), ())
-        fleet.state.apply(first, fleet.now)
+        fleet.state.apply_event(first, fleet.now)
 
 
 def test_a_large_fleet_s_records_stay_small_however_many_keys_come() -> None:
@@ -151,12 +155,15 @@ def test_a_large_fleet_s_records_stay_small_however_many_keys_come() -> None:
     fleet = Fleet()
     for index in range(300):
         fleet.join(cluster(f"prod-eu-central-1-cluster-{index:04d}", "own"), [node("n1")])
-    take(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(900)), "k"), fleet.moment()).both)
+    take(
+        fleet,
+        decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(900)), "k"), fleet.moment()).events_and_reply,
+    )
     sizes = []
     for index in range(40):
         request = ScaleRequest("", "web", 900 - index % 2, f"key-{index}")
-        events, _ = decisions.scale(fleet.state, request, fleet.moment()).both
-        sizes += [len(outgoing(event, SPARE_BYTES).value or b"") for event in events]
+        events, _ = decisions.decide_scale(fleet.state, request, fleet.moment()).events_and_reply
+        sizes += [len(outgoing_record(event, SPARE_BYTES).value or b"") for event in events]
         take(fleet, (events, None))
     assert len(fleet.state.workloads[WEB].declared.answered) == 32
     assert max(sizes) < 150 * 300, "150 bytes a cluster"
@@ -164,4 +171,4 @@ def test_a_large_fleet_s_records_stay_small_however_many_keys_come() -> None:
 
 def take(fleet: Fleet, decided: tuple[tuple[object, ...], PlacementReply | None]) -> None:
     for event in decided[0]:
-        fleet.state.apply(event, fleet.now)  # type: ignore[arg-type]
+        fleet.state.apply_event(event, fleet.now)  # type: ignore[arg-type]

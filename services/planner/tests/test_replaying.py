@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from planner.core.placement import placing
-from planner.core.placement.replaying import NotReplayable, replay
+from planner.core.placement.replaying import NotReplayable, replay_division
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, DeleteRequest, MigrateRequest, ScaleRequest
 from spillway.events import DecisionRecorded, Event
-from spillway.packed import pack, unpack
+from spillway.packed import pack_text, unpack_text
 
 from .builders import Fleet, cluster, deployment, group, node, policy, statefulset, texts
 
@@ -22,12 +22,12 @@ from .builders import Fleet, cluster, deployment, group, node, policy, statefuls
 def kept(fleet: Fleet, events: tuple[Event, ...]) -> DecisionRecorded:
     """Applies events; their record, as it is after the wire: bytes and nothing of this process."""
     for event in events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     return next(event for event in events if isinstance(event, DecisionRecorded))
 
 
 def applied(fleet: Fleet, *manifests: dict[str, Any]) -> DecisionRecorded:
-    return kept(fleet, decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment()).events)
+    return kept(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment()).events)
 
 
 def fleet_of_three() -> Fleet:
@@ -58,8 +58,8 @@ MANIFESTS = (
 @pytest.mark.parametrize("manifests", MANIFESTS)
 def test_an_apply_is_divided_again_alike(manifests: tuple[dict[str, Any], ...]) -> None:
     record = applied(fleet_of_three(), *manifests)
-    found = replay(record)
-    assert (found.same, found.differences, found.aside) == (True, (), ())
+    found = replay_division(record)
+    assert (found.is_same, found.differences, found.aside) == (True, (), ())
     placed = {entry.cluster: entry.after for entry in record.inputs}
     assert {name: count for name, count in found.division.replicas.items() if count} == {
         name: count for name, count in placed.items() if count
@@ -69,49 +69,49 @@ def test_an_apply_is_divided_again_alike(manifests: tuple[dict[str, Any], ...]) 
 def test_scale_migrate_and_take_back_are_divided_again_alike() -> None:
     fleet = fleet_of_three()
     applied(fleet, deployment(8))
-    scaled = decisions.scale(fleet.state, ScaleRequest("default", "web", 5), fleet.moment())
-    migrated = decisions.migrate
-    assert replay(kept(fleet, scaled.events)).same
+    scaled = decisions.decide_scale(fleet.state, ScaleRequest("default", "web", 5), fleet.moment())
+    migrated = decisions.decide_migrate
+    assert replay_division(kept(fleet, scaled.events)).is_same
     moved = migrated(fleet.state, MigrateRequest("default", "web", "cloud-1", "own-1", 1), fleet.moment())
-    assert replay(kept(fleet, moved.events)).same
+    assert replay_division(kept(fleet, moved.events)).is_same
     workload = fleet.state.workloads["default", "web"]
-    taken = placing.take_back(fleet.state, workload, {"own-2": 1}, fleet.moment())
-    assert replay(kept(fleet, taken.events)).same
+    taken = placing.take_back_replicas(fleet.state, workload, {"own-2": 1}, fleet.moment())
+    assert replay_division(kept(fleet, taken.events)).is_same
 
 
 def test_a_delete_divides_nothing() -> None:
     fleet = fleet_of_three()
     applied(fleet, deployment(1))
-    deleted = decisions.delete(fleet.state, DeleteRequest("default", "web"), fleet.moment())
+    deleted = decisions.decide_delete(fleet.state, DeleteRequest("default", "web"), fleet.moment())
     with pytest.raises(NotReplayable, match="no division was made"):
-        replay(kept(fleet, deleted.events))
+        replay_division(kept(fleet, deleted.events))
 
 
 def test_another_outcome_than_the_recorded_one_is_named_by_its_field() -> None:
     record = applied(fleet_of_three(), deployment(3))
-    text = unpack(record.division)
+    text = unpack_text(record.division)
     assert b'"unplaced":0' in text
-    found = replay(replace(record, division=pack(text.replace(b'"unplaced":0', b'"unplaced":2'))))
-    assert not found.same
+    found = replay_division(replace(record, division=pack_text(text.replace(b'"unplaced":0', b'"unplaced":2'))))
+    assert not found.is_same
     assert found.differences == ("unplaced: recorded 2, recomputed 0",)
 
 
 def test_a_record_without_a_room_that_its_division_used_is_said() -> None:
     for manifests in MANIFESTS:
         record = applied(fleet_of_three(), *manifests.values[0])  # type: ignore[arg-type]
-        kept_then = json.loads(unpack(record.division))
+        kept_then = json.loads(unpack_text(record.division))
         for index in range(len(kept_then["rooms"])):
             fewer = kept_then | {"rooms": kept_then["rooms"][:index] + kept_then["rooms"][index + 1 :]}
             with pytest.raises(NotReplayable, match="a room that was not recorded"):
-                replay(replace(record, division=pack(json.dumps(fewer).encode())))
+                replay_division(replace(record, division=pack_text(json.dumps(fewer).encode())))
 
 
 def test_another_situation_gives_another_division() -> None:
     """The outcome is computed, not read: with one replica more asked for it is another."""
     record = applied(fleet_of_three(), deployment(3))
-    text = unpack(record.division)
-    found = replay(replace(record, division=pack(text.replace(b'"replicas":3', b'"replicas":4', 1))))
-    assert not found.same
+    text = unpack_text(record.division)
+    found = replay_division(replace(record, division=pack_text(text.replace(b'"replicas":3', b'"replicas":4', 1))))
+    assert not found.is_same
 
 
 @pytest.mark.parametrize("replicas", [10**18, 100_001, -1])
@@ -119,18 +119,23 @@ def test_a_record_with_more_replicas_than_a_workload_may_have_is_said_at_once(re
     """Divided one after the other they would not end."""
     for manifests in MANIFESTS:
         record = applied(fleet_of_three(), *manifests.values[0])  # type: ignore[arg-type]
-        kept_then = json.loads(unpack(record.division))
+        kept_then = json.loads(unpack_text(record.division))
         edited = kept_then | {"situation": kept_then["situation"] | {"replicas": replicas}}
         with pytest.raises(NotReplayable, match=rf"situation\.replicas: {replicas}: expected 0 to 100000"):
-            replay(replace(record, division=pack(json.dumps(edited).encode())))
+            replay_division(replace(record, division=pack_text(json.dumps(edited).encode())))
 
 
 @pytest.mark.parametrize(
     "division",
-    [b"not compressed", pack(b"not JSON"), pack(b"{}"), pack(b'{"situation":{},"rooms":[],"division":{}}')],
+    [
+        b"not compressed",
+        pack_text(b"not JSON"),
+        pack_text(b"{}"),
+        pack_text(b'{"situation":{},"rooms":[],"division":{}}'),
+    ],
     ids=["bytes", "text", "nothing", "fields"],
 )
 def test_what_cannot_be_read_is_said(division: bytes) -> None:
     record = applied(fleet_of_three(), deployment(3))
     with pytest.raises(NotReplayable, match="cannot be read by this version"):
-        replay(replace(record, division=division))
+        replay_division(replace(record, division=division))

@@ -11,7 +11,7 @@ from planner.core.manifests.policy import DEFAULT_POLICY
 from planner.core.manifests.request import Declaration, read_manifests
 from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, pods_of_surge
 from spillway.api import RequestError
-from spillway.kubernetes.manifest_text import read_once
+from spillway.kubernetes.manifest_text import read_manifest_once
 from spillway.model import SPLIT_PACK, ClusterLimit
 from spillway.yaml_text import ValueBudget
 
@@ -456,7 +456,7 @@ def test_what_aliases_make_large_is_read_each_time(repeated: str, once: bool) ->
     manifest = deployment() | {"status": "SAID"}
     text = yaml.safe_dump(manifest).replace("SAID", f"[&a {said}, {', '.join(['*a'] * 9)}]")
     assert len(text) < KEPT_CHARACTERS_MAX // 2
-    asked = (read_once(text, ValueBudget(1_000)) if once else text,)
+    asked = (read_manifest_once(text, ValueBudget(1_000)) if once else text,)
     assert read_manifests(asked) == read_manifests((text.replace(", *a" * 9, ""),))
     assert read_manifests(asked) is not read_manifests(asked)
 
@@ -464,10 +464,10 @@ def test_what_aliases_make_large_is_read_each_time(repeated: str, once: bool) ->
 def test_what_was_read_once_is_kept_by_its_text_alone() -> None:
     """Its JSON, which may be many times its text, is not kept with what it says."""
     text = yaml.safe_dump(deployment(3, "kept-by-text"))
-    once = read_once(text, ValueBudget(1_000))
+    once = read_manifest_once(text, ValueBudget(1_000))
     said = read_manifests((once,))
     assert read_manifests((text,)) is said
-    another = read_once(text, ValueBudget(1_000))
+    another = read_manifest_once(text, ValueBudget(1_000))
     assert sys.getrefcount(once) == sys.getrefcount(another), "nobody has it but this test"
 
 

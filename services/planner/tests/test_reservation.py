@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.core.feasibility.reservation import NOTHING_RESERVED, is_rolling, next_ceiling, reserve
+from planner.core.feasibility.reservation import NOTHING_RESERVED, compute_reservation, is_rolling, next_ceiling
 from spillway.model import NO_GENERATION, Generation, Part, Shape, WorkloadFacts
 
 from .builders import facts, shape
@@ -39,14 +39,14 @@ PLAIN: dict[str, tuple[Part, WorkloadFacts | None, int, int]] = {
 
 @pytest.mark.parametrize(("wanted", "shown", "free", "new"), PLAIN.values(), ids=PLAIN)
 def test_one_template(wanted: Part, shown: WorkloadFacts | None, free: int, new: int) -> None:
-    reservation = reserve(wanted, shown, SMALL, (), surge=2)
+    reservation = compute_reservation(wanted, shown, SMALL, (), surge=2)
     assert (reservation.free, reservation.new) == (free, new)
     assert reservation.entries == (((SMALL, free),) if free else ())
     assert reservation.new_entries == (((SMALL, new),) if new else ())
 
 
 def test_all_bound_reserves_nothing() -> None:
-    reservation = reserve(part(3), facts(V2, 3), SMALL, (), surge=1)
+    reservation = compute_reservation(part(3), facts(V2, 3), SMALL, (), surge=1)
     assert (reservation.entries, reservation.new_entries) == (NOTHING_RESERVED.entries, NOTHING_RESERVED.new_entries)
 
 
@@ -95,20 +95,24 @@ ROLLING: dict[str, tuple[Part, WorkloadFacts | None, tuple[tuple[Shape, int], ..
 @pytest.mark.parametrize(("wanted", "shown", "entries"), ROLLING.values(), ids=ROLLING)
 def test_two_templates(wanted: Part, shown: WorkloadFacts | None, entries: tuple[tuple[Shape, int], ...]) -> None:
     """Either shape may come, so both are held, the surge too, and what may be an old pod what it may grow by."""
-    assert reserve(wanted, shown, LARGE, (SMALL,), surge=3).entries == entries
+    assert compute_reservation(wanted, shown, LARGE, (SMALL,), surge=3).entries == entries
 
 
 def test_a_template_that_asks_for_less_reserves_no_growth() -> None:
     less = shape(500, requests={"memory": 2})
-    entries = reserve(part(10), facts(V1, 10), less, (SMALL,), surge=3).entries
+    entries = compute_reservation(part(10), facts(V1, 10), less, (SMALL,), surge=3).entries
     assert entries == ((less, 3),)
 
 
 def test_what_may_become_either_is_held_in_both_shapes() -> None:
     """Seed 702: of ten, eight are bound; the two others may still be of the old template, which fits where less is."""
     less = shape(500, requests={"memory": 2})
-    assert reserve(part(10), facts(V1, 8), less, (SMALL,), surge=3).entries == ((less, 5), (SMALL, 2))
-    assert reserve(part(10), facts(V1, 8), LARGE, (SMALL,), surge=3).entries == ((LARGE, 5), (SMALL, 2), (BEYOND, 8))
+    assert compute_reservation(part(10), facts(V1, 8), less, (SMALL,), surge=3).entries == ((less, 5), (SMALL, 2))
+    assert compute_reservation(part(10), facts(V1, 8), LARGE, (SMALL,), surge=3).entries == (
+        (LARGE, 5),
+        (SMALL, 2),
+        (BEYOND, 8),
+    )
 
 
 def test_a_workload_whose_template_never_changed_does_not_roll() -> None:

@@ -102,7 +102,7 @@ def test_a_word_of_a_turn_that_is_over_does_not_whatever_is_read_first(claimed_f
     fleet, late = fleet_with(None), word(STATE_NOT_OWNED)
     for is_claim in (claimed_first, not claimed_first):
         if is_claim:
-            fleet.state.apply(TurnTaken("propagator", "own-1", "propagator-2"), fleet.now, offset=NEW)
+            fleet.state.apply_event(TurnTaken("propagator", "own-1", "propagator-2"), fleet.now, offset=NEW)
         else:
             keep(fleet, [late])
     assert held(fleet) == 8

@@ -87,7 +87,7 @@ class World:
         """Whoever takes over has read all that was decided; the claim comes to the planner before what follows it."""
         owner = Owner(self.owners[-1].epoch + 10, len(self.placements) - 1)
         self.owners = [self.owners[-1], owner]
-        self.fleet.state.apply(TurnTaken("propagator", CLUSTER, "next"), self.fleet.now, offset=owner.epoch)
+        self.fleet.state.apply_event(TurnTaken("propagator", CLUSTER, "next"), self.fleet.now, offset=owner.epoch)
 
     def follow(self) -> None:
         if self.object is not None:

@@ -12,7 +12,7 @@ from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
 from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.knowledge.rollout_list import RolloutList
-from planner.core.knowledge.turns import RolloutPart, figures, next_turn
+from planner.core.knowledge.turns import RolloutPart, next_rollout_turn, rollout_progress_text
 from planner.core.manifests.templates import read_template, template_number
 from planner.core.requests import answers, autoscaling, decisions
 from spillway.addresses import Tombstone
@@ -82,11 +82,14 @@ def stands(name: str, replicas: int, number: int, shown: tuple[int, ...] | None 
 def test_a_cluster_whose_object_is_on_hold_is_not_merely_slow() -> None:
     part = Part("a", V2, 5, 0, 5, False, 1)
     slow = seen(part, 5, 5, version=V1)
-    assert figures(part, slow) == "not carried out yet"
+    assert rollout_progress_text(part, slow) == "not carried out yet"
     reason = "the object is at 99.1, above 9.2"
     held = replace(slow, message="a text", details=StatusDetails(hold=reason))
-    assert figures(part, held) == f"not carried out yet, on hold: {reason}"
-    assert figures(part, replace(slow, message=f"on hold: {reason}")) == f"not carried out yet, on hold: {reason}"
+    assert rollout_progress_text(part, held) == f"not carried out yet, on hold: {reason}"
+    assert (
+        rollout_progress_text(part, replace(slow, message=f"on hold: {reason}"))
+        == f"not carried out yet, on hold: {reason}"
+    )
 
 
 TURNS: dict[str, tuple[list[RolloutPart], tuple[str, str, int, int]]] = {
@@ -178,15 +181,15 @@ TURNS: dict[str, tuple[list[RolloutPart], tuple[str, str, int, int]]] = {
 
 @pytest.mark.parametrize(("standings", "expected"), TURNS.values(), ids=TURNS)
 def test_whose_turn_it_is(standings: list[RolloutPart], expected: tuple[str, str, int, int]) -> None:
-    turn = next_turn(standings)
+    turn = next_rollout_turn(standings)
     assert (next(iter(turn.candidates), ""), turn.blocked_by, turn.done, turn.total) == expected
 
 
 def test_who_may_go_before_the_one_whose_turn_it_is() -> None:
     calm, other, rolling = stands("a", 5, 1, (5, 5)), stands("b", 7, 1, (7, 7)), stands("c", 9, 1, (4, 9))
-    assert next_turn([other, calm]).candidates == ("a", "b")
-    assert next_turn([other, calm, rolling]).candidates == ("c",)
-    assert next_turn([other, stands("d", 1, 3)]).candidates == ()
+    assert next_rollout_turn([other, calm]).candidates == ("a", "b")
+    assert next_rollout_turn([other, calm, rolling]).candidates == ("c",)
+    assert next_rollout_turn([other, stands("d", 1, 3)]).candidates == ()
 
 
 # ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,11 +198,11 @@ def test_who_may_go_before_the_one_whose_turn_it_is() -> None:
 def keep(fleet: Fleet, events: tuple[Any, ...]) -> None:
     for event in events:
         assert not isinstance(event, Tombstone)
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
 
 
 def ask(fleet: Fleet, *manifests: dict[str, Any]) -> PlacementReply:
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
     keep(fleet, decided.events)
     return decided.reply
 
@@ -209,13 +212,13 @@ def web(image: str, replicas: int = 6, cpu: str = "1", **spec: Any) -> dict[str,
 
 
 def scale(fleet: Fleet, replicas: int) -> None:
-    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
+    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
 
 
 def tick(fleet: Fleet) -> None:
     """What the planner does of itself about rollouts."""
-    for key in fleet.state.rollouts.due(50):
-        keep(fleet, aftermath.roll_on(fleet.state, fleet.state.workloads[key], fleet.moment()).events)
+    for key in fleet.state.rollouts.take_due_workloads(50):
+        keep(fleet, aftermath.continue_rollout(fleet.state, fleet.state.workloads[key], fleet.moment()).events)
 
 
 def parts(fleet: Fleet) -> dict[str, Part]:
@@ -239,12 +242,12 @@ def show(fleet: Fleet, name: str, updated: int | None = None, available: int | N
         count if available is None else available,
         sequence=fleet.sequence,
     )
-    fleet.state.apply(shown, fleet.now)
+    fleet.state.apply_event(shown, fleet.now)
 
 
 def explained(fleet: Fleet) -> tuple[str, ...]:
     """The notes of Explain."""
-    steps = explanation.explain(fleet.state, ExplainRequest("default", "web"), fleet.moment(), None)
+    steps = explanation.explain_placement(fleet.state, ExplainRequest("default", "web"), fleet.moment(), None)
     try:
         while True:
             next(steps)
@@ -386,7 +389,7 @@ def test_a_template_that_is_applied_again_changes_nothing_in_the_middle(fleet: F
 
 def test_deleting_in_the_middle_removes_all_parts(fleet: Fleet) -> None:
     ask(fleet, web("app:2"))
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     assert all(part.removing for part in parts(fleet).values())
     assert len(fleet.state.rollouts) == 0
 
@@ -394,14 +397,14 @@ def test_deleting_in_the_middle_removes_all_parts(fleet: Fleet) -> None:
 def set_phase(fleet: Fleet, name: str, phase: str) -> None:
     joined = fleet.state.clusters[name].joined
     assert joined is not None
-    fleet.state.apply(replace(joined, phase=phase), fleet.now)
+    fleet.state.apply_event(replace(joined, phase=phase), fleet.now)
 
 
 def move(fleet: Fleet) -> None:
     """What the planner does of itself about moves and rollouts, each cluster carrying it out, own-1 never ready."""
     for _ in range(5):
-        for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
-            keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
+        for workload in moves.workloads_due_to_move(fleet.state, fleet.now, UnlimitedAllowance()):
+            keep(fleet, moves.next_move_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
         for name in parts(fleet):
             if name != "own-1":
                 show(fleet, name, updated=None if numbers(fleet).get(name) == 2 else 0)
@@ -480,9 +483,9 @@ def test_a_rollout_that_stopped_is_over_with_the_next_template(fleet: Fleet) -> 
 def decide(fleet: Fleet, replicas: int) -> None:
     """By the workload's policy."""
     kind, generation = "HorizontalPodAutoscaler", Generation(5, replicas)
-    fleet.state.apply(ScalePolicyDeclared(*WEB, Generation(5, 1), kind, "web-hpa", b"{}", 1000), fleet.now)
-    fleet.state.apply(ScaleDecided(*WEB, generation, "web-hpa", kind, replicas, 0, 1000, "cpu"), fleet.now)
-    keep(fleet, autoscaling.declare(fleet.state, fleet.state.workloads[WEB], fleet.moment()))
+    fleet.state.apply_event(ScalePolicyDeclared(*WEB, Generation(5, 1), kind, "web-hpa", b"{}", 1000), fleet.now)
+    fleet.state.apply_event(ScaleDecided(*WEB, generation, "web-hpa", kind, replicas, 0, 1000, "cpu"), fleet.now)
+    keep(fleet, autoscaling.declare_scale_decision(fleet.state, fleet.state.workloads[WEB], fleet.moment()))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -583,9 +586,9 @@ def test_it_does_not_begin_in_a_cluster_that_is_not_fresh(fleet: Fleet) -> None:
     ask(fleet, web("app:2"))
     assert numbers(fleet) == {"own-1": 1, "own-2": 1, "own-3": 1}
     assert waiting_for(fleet) == "rollout 0 of 3 clusters: waits for own-1 to be fresh"
-    aftermath.watch(fleet.state, fleet.now)
+    aftermath.update_progress_timers(fleet.state, fleet.now)
     fleet.beat()
-    aftermath.watch(fleet.state, fleet.now)
+    aftermath.update_progress_timers(fleet.state, fleet.now)
     tick(fleet)
     assert numbers(fleet)["own-1"] == 2
 
@@ -647,7 +650,7 @@ def test_a_surge_without_room_waits_when_none_may_be_unavailable() -> None:
     assert numbers(fleet) == {"own-1": 1}
     assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for room for 1 surge pod in own-1"
     tick(fleet)
-    assert fleet.state.rollouts.due(9) == []
+    assert fleet.state.rollouts.take_due_workloads(9) == []
     run(fleet, 4, 5000)
     tick(fleet)
     assert numbers(fleet) == {"own-1": 2}
@@ -724,7 +727,7 @@ def test_who_waits_for_room_elsewhere_hears_of_it_though_it_is_not_named() -> No
     ask(fleet, web("app:2", 8, cpu="1500m", **rolling_update(1, 0)))
     assert waiting_for(fleet).endswith("1 surge pod in own-4 and in 2 more clusters")
     tick(fleet)
-    assert fleet.state.rollouts.due(9) == []
+    assert fleet.state.rollouts.take_due_workloads(9) == []
     fleet.change("cloud-1", [node("c", 9000)])
     tick(fleet)
     assert numbers(fleet)["own-6"] == 2
@@ -740,7 +743,7 @@ def test_what_no_longer_fits_and_has_no_room_elsewhere_is_not_given_up() -> None
     assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-1": 4}
     assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for room for 2 replicas that no longer fit in own-1"
     tick(fleet)
-    assert fleet.state.rollouts.due(9) == []
+    assert fleet.state.rollouts.take_due_workloads(9) == []
     fleet.change("cloud-1", [node("c", 9000)])
     tick(fleet)
     assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 2, "cloud-1": 2}
@@ -756,7 +759,7 @@ def test_who_waits_for_room_elsewhere_hears_of_a_cluster_that_joins() -> None:
     ask(fleet, web("app:2", 4, cpu="2", **spec))
     tick(fleet)
     assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for room for 2 replicas that no longer fit in own-1"
-    assert fleet.state.rollouts.due(9) == []
+    assert fleet.state.rollouts.take_due_workloads(9) == []
     fleet.join(cluster("cloud-1", "cloud"), [node("c", 9000)])
     tick(fleet)
     assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 2, "cloud-1": 2}
@@ -764,9 +767,9 @@ def test_who_waits_for_room_elsewhere_hears_of_a_cluster_that_joins() -> None:
 
 def test_of_no_node_there_is_nothing_to_take_away() -> None:
     """Seed 7127: where no node is left no resource is known either, and that ended the planner."""
-    rest = nodes_of().without("default", {"app": "web"}, (("cpu", 1000),), 0)
+    rest = nodes_of().without_workload_pods("default", {"app": "web"}, (("cpu", 1000),), 0)
     assert rest is not None
-    assert not rest.live.any()
+    assert not rest.live_mask.any()
 
 
 def test_a_larger_template_waits_for_a_cluster_to_show_what_runs_there() -> None:
@@ -777,7 +780,7 @@ def test_a_larger_template_waits_for_a_cluster_to_show_what_runs_there() -> None
     assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for own-1 to show what runs there"
     show(fleet, "own-1", available=0)
     refused = replace(fleet.state.workloads[WEB].statuses["own-1"], state=STATE_REFUSED, sequence=9)
-    fleet.state.apply(refused, fleet.now)
+    fleet.state.apply_event(refused, fleet.now)
     tick(fleet)
     assert numbers(fleet) == {"own-1": 2}
 
@@ -874,8 +877,8 @@ def test_a_larger_template_cuts_a_cluster_at_its_turn_and_not_before() -> None:
     show(fleet, "cloud-1")
     tick(fleet)
     assert numbers(fleet)["own-2"] == 1
-    for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
-        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
+    for workload in moves.workloads_due_to_move(fleet.state, fleet.now, UnlimitedAllowance()):
+        keep(fleet, moves.next_move_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
     assert (parts(fleet)["own-1"].replicas, numbers(fleet)["own-1"]) == (1, 2)
     show(fleet, "own-1")
     tick(fleet)
@@ -898,26 +901,26 @@ def test_what_is_reserved_has_the_shape_that_each_cluster_bears(fleet: Fleet) ->
 def test_a_rollout_is_looked_at_for_a_reason_only() -> None:
     rolling = RolloutList()
     web, api = WEB, ("default", "api")
-    rolling.put(web)
-    rolling.put(api)
-    assert rolling.due(1) == [web]
-    assert rolling.due(9) == [api]
-    assert rolling.due(9) == []
-    rolling.wait_for(web, ("own-1", "own-3"))
-    rolling.touch("own-2")
-    assert rolling.due(9) == []
-    rolling.touch("own-1")
-    assert rolling.due(9) == [web]
-    rolling.touch("own-3")
-    assert rolling.due(9) == [web]
-    rolling.wait_for(web, ())
-    rolling.touch("own-1")
-    assert rolling.due(9) == []
-    rolling.retry(api)
-    rolling.drop(api)
-    assert rolling.due(9) == []
+    rolling.put_workload(web)
+    rolling.put_workload(api)
+    assert rolling.take_due_workloads(1) == [web]
+    assert rolling.take_due_workloads(9) == [api]
+    assert rolling.take_due_workloads(9) == []
+    rolling.set_awaited_clusters(web, ("own-1", "own-3"))
+    rolling.retry_waiting_on("own-2")
+    assert rolling.take_due_workloads(9) == []
+    rolling.retry_waiting_on("own-1")
+    assert rolling.take_due_workloads(9) == [web]
+    rolling.retry_waiting_on("own-3")
+    assert rolling.take_due_workloads(9) == [web]
+    rolling.set_awaited_clusters(web, ())
+    rolling.retry_waiting_on("own-1")
+    assert rolling.take_due_workloads(9) == []
+    rolling.retry_workload(api)
+    rolling.drop_workload(api)
+    assert rolling.take_due_workloads(9) == []
     rolling.retry_all()
-    assert rolling.due(9) == [web]
+    assert rolling.take_due_workloads(9) == [web]
     assert list(rolling) == [web]
 
 
@@ -978,7 +981,7 @@ class World:
 
     def report(self, name: str) -> None:
         self.fleet.sequence += 1
-        self.fleet.state.apply(self.members[name].says(self.fleet.sequence), self.fleet.now)
+        self.fleet.state.apply_event(self.members[name].says(self.fleet.sequence), self.fleet.now)
 
     def apply(self, image: int = 0) -> None:
         """image: one that was applied before; a new one by default."""

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from planner.core.division.words import limit_text
 from planner.core.feasibility.interplay import ByLabel, effects_of, effects_with
 from planner.core.feasibility.limits import Limit, LimitCode
-from planner.core.feasibility.room import Room, loss, nested, room_in_groups, room_on_nodes, with_groups
-from spillway.feasibility.fit import fit
+from planner.core.feasibility.room import (
+    Room,
+    fit_with_node_groups,
+    nested,
+    replicas_lost_to_pod,
+    room_in_groups,
+    room_on_nodes,
+)
+from spillway.feasibility.fit import compute_fit
 from spillway.model import HostPort, NodeRow, PodSelector, PodTable, PodTerm, PodTraits, Requirement, Shape, Spread
 
 from .builders import group, node, nodes_of, shape
@@ -34,12 +41,14 @@ LOSSES = {
 def test_the_most_that_one_pod_costs(
     taken: dict[str, int], wanted: dict[str, int], largest: int, expected: int
 ) -> None:
-    assert loss(taken, wanted, largest) == expected
+    assert replicas_lost_to_pod(taken, wanted, largest) == expected
 
 
 def on(rows: list[NodeRow], wanted: Shape, *reserved: tuple[Shape, int]) -> Room:
     nodes = nodes_of(*rows)
-    return room_on_nodes(wanted, fit(wanted, nodes), [(other, count, fit(other, nodes)) for other, count in reserved])
+    return room_on_nodes(
+        wanted, compute_fit(wanted, nodes), [(other, count, compute_fit(other, nodes)) for other, count in reserved]
+    )
 
 
 AS_WEB = PodTraits((("app", "web"),))
@@ -214,7 +223,7 @@ class Member:
         self.rows = list(rows)
 
     def bind(self, wanted: Shape, random: Random) -> bool:
-        fits = fit(wanted, nodes_of(*self.rows)).per_node.tolist()
+        fits = compute_fit(wanted, nodes_of(*self.rows)).per_node.tolist()
         open_rows = [index for index in range(len(self.rows)) if fits[index]]
         if not open_rows:
             return False
@@ -290,7 +299,7 @@ def test_certain_is_at_most_possible_and_possible_at_most_what_fits(
 ) -> None:
     rows, reserved, wanted = world
     room = on(rows, wanted, *reserved)
-    assert 0 <= room.certain <= room.possible <= fit(wanted, nodes_of(*rows)).total
+    assert 0 <= room.certain <= room.possible <= compute_fit(wanted, nodes_of(*rows)).total
 
 
 @given(worlds())
@@ -298,7 +307,7 @@ def test_with_nothing_reserved_everything_that_fits_is_certain(
     world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape],
 ) -> None:
     rows, _, wanted = world
-    room, total = on(rows, wanted), fit(wanted, nodes_of(*rows)).total
+    room, total = on(rows, wanted), compute_fit(wanted, nodes_of(*rows)).total
     assert (room.certain, room.possible) == (total, total)
 
 
@@ -320,12 +329,12 @@ def test_more_reserved_never_makes_more_room(
 def test_promises_on_new_nodes_hold_when_those_nodes_appear() -> None:
     """One node and one that may come; 4 replicas wait for it. Once it is there, its room is still theirs."""
     rows, wanted = [node("a", cpu=4000), node("b", cpu=4000)], shape(1000)
-    fits = fit(wanted, nodes_of(*rows))
+    fits = compute_fit(wanted, nodes_of(*rows))
     groups = [(group(cpu=4000, nodes_max=1), 1)]
-    on_nodes = room_on_nodes(wanted, fit(wanted, nodes_of(rows[0])), [])
+    on_nodes = room_on_nodes(wanted, compute_fit(wanted, nodes_of(rows[0])), [])
     assert on_nodes.certain == 4
     everywhere = room_on_nodes(
-        wanted, with_groups(fits, wanted, groups), [(wanted, 8, with_groups(fits, wanted, groups))]
+        wanted, fit_with_node_groups(fits, wanted, groups), [(wanted, 8, fit_with_node_groups(fits, wanted, groups))]
     )
     assert nested(room_on_nodes(wanted, fits, [(wanted, 4, fits)]), everywhere).certain == 0
 
@@ -333,7 +342,9 @@ def test_promises_on_new_nodes_hold_when_those_nodes_appear() -> None:
 def test_the_groups_nodes_count_until_they_exist() -> None:
     """4 on the node that is there, 4 on each of the two that may still come."""
     wanted = shape(1000)
-    fits = with_groups(fit(wanted, nodes_of(node("a", cpu=4000))), wanted, [(group(cpu=4000, nodes_max=3), 1)])
+    fits = fit_with_node_groups(
+        compute_fit(wanted, nodes_of(node("a", cpu=4000))), wanted, [(group(cpu=4000, nodes_max=3), 1)]
+    )
     assert (fits.total, fits.largest, fits.per_node[-1]) == (12, 4, 4)
 
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from planner.api import exports
 from planner.core.background import aftermath
-from planner.core.explaining.explanation import explain
-from planner.core.explaining.exporting import events_of
+from planner.core.explaining.explanation import explain_placement
+from planner.core.explaining.exporting import exported_events
 from planner.core.explaining.simulating import Simulation
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.requests import adopting, answers, autoscaling, braking, decisions, disowning, recovering
-from spillway.addresses import SCALE_POLICIES, address_of
+from spillway.addresses import SCALE_POLICIES, address_of_event
 from spillway.api import (
     AdoptRequest,
     ApplyRequest,
@@ -78,7 +78,7 @@ class Scaled:
     def hear(self, *events: Event) -> None:
         for event in events:
             self.told.append(event)
-            self.state.apply(event, self.fleet.now)
+            self.state.apply_event(event, self.fleet.now)
 
     def detach(self, name: str = "web") -> None:
         self.state.apply_tombstone(SCALE_POLICIES.name, f"default/{name}")
@@ -87,37 +87,37 @@ class Scaled:
     def keep(self, events: Any) -> None:
         for event in events:
             self.said.append(event)
-            self.state.apply(event, self.fleet.now)
+            self.state.apply_event(event, self.fleet.now)
 
     def apply(self, *manifests: dict[str, Any]) -> PlacementReply:
-        done = decisions.apply(self.state, ApplyRequest(texts(*manifests)), self.fleet.moment())
+        done = decisions.decide_apply(self.state, ApplyRequest(texts(*manifests)), self.fleet.moment())
         self.keep(done.events)
         return done.reply
 
     def scale(self, replicas: int, name: str = "web") -> PlacementReply:
-        done = decisions.scale(self.state, ScaleRequest("", name, replicas), self.fleet.moment())
+        done = decisions.decide_scale(self.state, ScaleRequest("", name, replicas), self.fleet.moment())
         self.keep(done.events)
         return done.reply
 
     def delete(self) -> None:
-        self.keep(decisions.delete(self.state, DeleteRequest("", "web"), self.fleet.moment()).events)
+        self.keep(decisions.decide_delete(self.state, DeleteRequest("", "web"), self.fleet.moment()).events)
 
     def gone(self) -> None:
         """Deleted, and all clusters said so."""
         self.delete()
         for name, part in self.state.workloads[WEB].parts.items():
-            self.state.apply(observed(name, WEB, part.version, STATE_ABSENT, 9), self.fleet.now)
+            self.state.apply_event(observed(name, WEB, part.version, STATE_ABSENT, 9), self.fleet.now)
         self.settle()
 
     def settle(self) -> None:
         for key in list(self.state.leaving):
-            self.keep(aftermath.settle(self.state, key, self.fleet.moment()).events)
+            self.keep(aftermath.settle_workload(self.state, key, self.fleet.moment()).events)
 
     def step(self) -> tuple[Event, ...]:
         """What the planner declares by itself of what policies decided."""
         events: list[Event] = []
         for key in self.state.scalings.next_due(50):
-            found = autoscaling.declare(self.state, self.state.workloads[key], self.fleet.moment())
+            found = autoscaling.declare_scale_decision(self.state, self.state.workloads[key], self.fleet.moment())
             self.keep(found)
             events.extend(found)
         return tuple(events)
@@ -128,12 +128,12 @@ class Scaled:
         One topic after the other, in either order of their names; within a topic the log keeps the order.
         """
         state = PlannerState(PlannerRules())
-        for event, columns in list(events_of(self.state, self.fleet.now)):
+        for event, columns in list(exported_events(self.state, self.fleet.now)):
             if not isinstance(event, ScaleDecided | ScalePolicyDeclared | WorkloadDeclared | PlacementDecided):
-                state.apply(event, self.fleet.now, -1, columns)
+                state.apply_event(event, self.fleet.now, -1, columns)
         told = [*self.said, *self.told]
-        for event in sorted(told, key=lambda event: address_of(event).topic.name, reverse=last_first):
-            state.apply(event, self.fleet.now)
+        for event in sorted(told, key=lambda event: address_of_event(event).topic.name, reverse=last_first):
+            state.apply_event(event, self.fleet.now)
         self.fleet.state = state
 
     @property
@@ -321,7 +321,7 @@ def test_to_zero_and_back(web: Scaled) -> None:
     web.step()
     assert (web.replicas, web.placed) == (0, {})
     for name, part in web.state.workloads[WEB].parts.items():
-        web.state.apply(observed(name, WEB, part.version, STATE_ABSENT, 9), web.fleet.now)
+        web.state.apply_event(observed(name, WEB, part.version, STATE_ABSENT, 9), web.fleet.now)
     web.settle()
     assert web.state.workloads[WEB].parts == {}
     web.restart()
@@ -342,7 +342,7 @@ def test_what_does_not_fit_waits(unplaceable: str) -> None:
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "workload/default/web"])
 def test_no_brake_holds_what_a_policy_decides(web: Scaled, scope: str) -> None:
-    events, _ = braking.freeze(web.state, FreezeRequest(scope, "audit"), "ann", web.fleet.moment())
+    events, _ = braking.decide_freeze(web.state, FreezeRequest(scope, "audit"), "ann", web.fleet.moment())
     web.keep(events)
     web.hear(decided(6, 1))
     web.step()
@@ -372,7 +372,7 @@ def test_a_decision_does_not_move_what_the_policy_came_to_rule_out(replicas: int
     assert web.placed == {"own-1": 7, "own-2": 3}
     joined = web.state.clusters["own-2"].joined
     assert joined is not None
-    web.state.apply(replace(joined, tier="edge"), web.fleet.now)
+    web.state.apply_event(replace(joined, tier="edge"), web.fleet.now)
     web.hear(decided(replicas, 1))
     web.step()
     parts = web.state.workloads[WEB].parts
@@ -429,7 +429,7 @@ FOUND_BY_HAND = WorkloadFound(
 
 def adopted(web: Scaled) -> PlacementReply:
     request = AdoptRequest("default", "web", "deployment", ("own-1",))
-    done = adopting.decide(web.state, request, {"own-1": FOUND_BY_HAND}, web.fleet.moment())
+    done = adopting.decide_adoption(web.state, request, {"own-1": FOUND_BY_HAND}, web.fleet.moment())
     web.keep(done.events)
     return done.reply
 
@@ -437,7 +437,7 @@ def adopted(web: Scaled) -> PlacementReply:
 def taken_over(web: Scaled) -> None:
     part = web.state.workloads[WEB].parts["own-1"]
     shown = observed("own-1", WEB, part.version, STATE_PRESENT, 9)
-    web.state.apply(replace(shown, spec_replicas=2), web.fleet.now)
+    web.state.apply_event(replace(shown, spec_replicas=2), web.fleet.now)
     web.settle()
 
 
@@ -474,9 +474,9 @@ def test_what_is_decided_while_it_is_being_adopted_is_declared_once_it_is_taken_
 def test_an_old_decision_does_not_scale_what_ran_by_hand_after_disowning(web: Scaled) -> None:
     web.hear(decided(9, 1))
     web.step()
-    web.keep(disowning.disown(web.state, DisownRequest("", "web"), web.fleet.moment()).events)
+    web.keep(disowning.decide_disown(web.state, DisownRequest("", "web"), web.fleet.moment()).events)
     for name, part in web.state.workloads[WEB].parts.items():
-        web.state.apply(observed(name, WEB, part.version, STATE_DISOWNED, 9), web.fleet.now)
+        web.state.apply_event(observed(name, WEB, part.version, STATE_DISOWNED, 9), web.fleet.now)
     web.settle()
     assert adopted(web).warnings == (STILL_SCALED,)
     taken_over(web)
@@ -489,7 +489,7 @@ def test_an_old_decision_does_not_scale_what_is_recovered() -> None:
     end = replace(FOUND_BY_HAND, namespace="", name="", uid="", manifest=b"", replicas=0)
     request = RecoverFleetRequest("f0", confirmed=True)
     found = [replace(FOUND_BY_HAND, version=Generation(90, 1))]
-    done = recovering.recover(web.state, request, found, {"own-1": end}, web.fleet.moment(), 100)
+    done = recovering.decide_recovery(web.state, request, found, {"own-1": end}, web.fleet.moment(), 100)
     assert [one.message for one in done.reply.workloads] == [STILL_SCALED]
     web.keep(done.events)
     taken_over(web)
@@ -497,7 +497,7 @@ def test_an_old_decision_does_not_scale_what_is_recovered() -> None:
 
 
 def test_what_is_disowned_is_not_scaled(web: Scaled) -> None:
-    web.keep(disowning.disown(web.state, DisownRequest("", "web"), web.fleet.moment()).events)
+    web.keep(disowning.decide_disown(web.state, DisownRequest("", "web"), web.fleet.moment()).events)
     web.hear(decided(7, 1))
     assert (web.step(), web.replicas) == ((), 3)
 
@@ -506,7 +506,7 @@ def test_what_is_disowned_is_not_scaled(web: Scaled) -> None:
 
 
 def notes(web: Scaled) -> tuple[str, ...]:
-    steps = explain(web.state, ExplainRequest("", "web"), web.fleet.moment(), None)
+    steps = explain_placement(web.state, ExplainRequest("", "web"), web.fleet.moment(), None)
     while True:
         try:
             next(steps)
@@ -529,10 +529,10 @@ def test_a_simulation_knows_who_scales_what(web: Scaled) -> None:
     web.step()
     web.hear(decided(8, 2))
     simulation = Simulation(
-        exports.read_state(list(exports.export(web.state, web.fleet.now, 12, "f"))), exports.NOW, 12
+        exports.read_state(list(exports.export_state(web.state, web.fleet.now, 12, "f"))), exports.NOW, 12
     )
-    assert simulation.settle()
-    answer = simulation.apply("default/web", ApplyRequest(texts(deployment(1))))
+    assert simulation.run_until_quiet()
+    answer = simulation.answer_request("default/web", ApplyRequest(texts(deployment(1))))
     assert answer.placement is not None
     assert (answer.placement.replicas, answer.placement.scaled_by) == (8, HPA)
 

@@ -43,11 +43,13 @@ def take(fleet: Fleet, verb: str, name: str, number: int) -> None:
         case "report":
             fleet.report(name, [node("a"), node("b", cpu=1000 * number)])
         case "phase":
-            fleet.state.apply(replace(joined, phase=PHASE_CORDONED if number % 2 else PHASE_ACTIVE), fleet.now)
+            fleet.state.apply_event(replace(joined, phase=PHASE_CORDONED if number % 2 else PHASE_ACTIVE), fleet.now)
         case "groups":
-            fleet.state.apply(replace(joined, node_groups=(group(nodes_max=number),) if number else ()), fleet.now)
+            fleet.state.apply_event(
+                replace(joined, node_groups=(group(nodes_max=number),) if number else ()), fleet.now
+            )
         case "leave":
-            fleet.state.apply(ClusterLeft(name), fleet.now)
+            fleet.state.apply_event(ClusterLeft(name), fleet.now)
             fleet.sequences.pop(name)
         case "server":
             fleet.report(name, [node("a")], api_server=f"server-{number % 2}")
@@ -60,9 +62,11 @@ def test_what_is_looked_at_again_only_when_it_changed_is_what_is_there(steps: li
     fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("a", 8000)], cloud_1=[node("a")])
     for verb, name, number in steps:
         take(fleet, verb, name, number)
-        anew = Supposition(fleet.state, None).now()  # It has looked at nothing yet, and looks at all each time.
-        assert fleet.state.all_rooms(wanted, fleet.now) == anew.all_rooms(wanted, fleet.now)
-        assert fleet.state.joined() == anew.joined()
+        anew = Supposition(
+            fleet.state, None
+        ).supposed_state()  # It has looked at nothing yet, and looks at all each time.
+        assert fleet.state.rooms_of_fleet(wanted, fleet.now) == anew.rooms_of_fleet(wanted, fleet.now)
+        assert fleet.state.joined_clusters() == anew.joined_clusters()
         assert fleet.state.ages_ms(fleet.now) == anew.ages_ms(fleet.now)
 
 
@@ -83,11 +87,11 @@ def applied(fleet: Fleet, name: str, replicas: int, cpu: int) -> None:
     """Nothing happens where it is refused."""
     manifest = deployment(replicas, name, template(container(cpu=f"{cpu}m")))
     try:
-        decided = decisions.apply(fleet.state, ApplyRequest(texts(manifest)), fleet.moment())
+        decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(manifest)), fleet.moment())
     except RequestError:
         return
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
 
 
 def bound(fleet: Fleet, cluster_name: str) -> None:
@@ -116,14 +120,14 @@ def test_what_is_supposed_again_and_again_is_what_one_would_suppose_anew(
         elif verb not in ("more nodes", "wider group"):
             take(fleet, verb, name, number)
         try:
-            anew = Supposition(fleet.state, fleet.state.workloads[OWN]).now()
+            anew = Supposition(fleet.state, fleet.state.workloads[OWN]).supposed_state()
         except IndistinguishablePods:
             continue
-        again = kept.now()
+        again = kept.supposed_state()
         joined = fleet.state.clusters[name].joined if name in fleet.state.clusters else None
         if joined is not None and verb == "more nodes":
             rows = [node(f"more-{index}") for index in range(number)]
             again, anew = again.with_nodes(name, rows), anew.with_nodes(name, rows)
         if joined is not None and joined.node_groups and verb == "wider group":
             again, anew = again.with_wider_group(name, "burst", number), anew.with_wider_group(name, "burst", number)
-        assert again.all_rooms(wanted, fleet.now) == anew.all_rooms(wanted, fleet.now)
+        assert again.rooms_of_fleet(wanted, fleet.now) == anew.rooms_of_fleet(wanted, fleet.now)

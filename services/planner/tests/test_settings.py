@@ -3,7 +3,7 @@
 import pytest
 
 from planner.settings import PlannerSettings
-from spillway.settings import SettingsError, from_environment
+from spillway.settings import SettingsError, settings_from_environment
 
 REFUSED = [
     ("MOVES_PER_MINUTE", "-5", "at least 0"),
@@ -21,7 +21,7 @@ REFUSED = [
 def test_what_no_brake_or_bound_can_be_is_refused(name: str, value: str, expected: str) -> None:
     variable = "SPILLWAY_PLANNER_" + name
     with pytest.raises(SettingsError) as caught:
-        from_environment(PlannerSettings, {variable: value}, "SPILLWAY_PLANNER_")
+        settings_from_environment(PlannerSettings, {variable: value}, "SPILLWAY_PLANNER_")
     text = str(caught.value)
     assert text.startswith(f"{variable}: {value!r}: expected ")
     assert text.endswith(expected)
@@ -29,5 +29,5 @@ def test_what_no_brake_or_bound_can_be_is_refused(name: str, value: str, expecte
 
 @pytest.mark.parametrize(("name", "value"), [("MOVES_PER_MINUTE", "0"), ("CONFIRM_OVER_FRACTION", "1")])
 def test_the_bounds_themselves_are_taken(name: str, value: str) -> None:
-    taken = from_environment(PlannerSettings, {"SPILLWAY_PLANNER_" + name: value}, "SPILLWAY_PLANNER_")
+    taken = settings_from_environment(PlannerSettings, {"SPILLWAY_PLANNER_" + name: value}, "SPILLWAY_PLANNER_")
     assert getattr(taken, name.lower()) == float(value)

@@ -14,7 +14,7 @@ from planner.api import exports
 from planner.core.background.round import steps_of_round
 from planner.core.division.words import limit_text
 from planner.core.explaining import simulating
-from planner.core.explaining.simulating import Simulation, kept
+from planner.core.explaining.simulating import Simulation, kept_replicas_by_cluster
 from planner.core.feasibility.limits import LimitCode
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
@@ -24,7 +24,7 @@ from spillway.api import ApplyRequest, ExportedEvent, ExportReply, RequestError,
 from spillway.columns import NO_NODES
 from spillway.events import BrakeSet
 from spillway.model import NamespaceFacts, PodTable, Quota, Taint
-from spillway.wire import encode, event_type
+from spillway.wire import encode_event, event_type
 
 from .builders import (
     Fleet,
@@ -46,7 +46,7 @@ FLEET_ID = "test-1"
 
 
 def exported(fleet: Fleet) -> list[ExportReply]:
-    return list(exports.export(fleet.state, fleet.now, 12, FLEET_ID))
+    return list(exports.export_state(fleet.state, fleet.now, 12, FLEET_ID))
 
 
 def simulation_of(fleet: Fleet) -> Simulation:
@@ -58,9 +58,9 @@ def manifest(name: str, replicas: int, cpu: str = "1") -> dict[str, Any]:
 
 
 def applied(fleet: Fleet, *manifests: dict[str, Any]) -> dict[str, int]:
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     return {part.cluster: part.replicas for part in decided.reply.parts}
 
 
@@ -78,8 +78,10 @@ def three() -> Fleet:
 def seen(state: PlannerState, now: float) -> object:
     """What a placement may depend on."""
     shapes = (shape(300), shape(1000), shape(1000, tolerations=()), shape(5000))
-    names = [joined.cluster for joined in state.joined()]
-    rooms = [state.room(name, one, groups, now) for name in names for one in shapes for groups in (False, True)]
+    names = [joined.cluster for joined in state.joined_clusters()]
+    rooms = [
+        state.room_in_cluster(name, one, groups, now) for name in names for one in shapes for groups in (False, True)
+    ]
     placements = {key: (workload.placement, workload.declared.policy) for key, workload in state.workloads.items()}
     statuses = {key: workload.statuses for key, workload in state.workloads.items()}
     return rooms, placements, statuses, state.brakes.brakes, set(state.declared.dependencies)
@@ -112,7 +114,7 @@ def test_an_export_is_the_state_again_after_any_story(story: list[tuple[str, str
                 world.members[name].silent = True
     world.keep((BrakeSet("cluster/own-1", "audit", "ann", 5),))
     fleet = world.fleet
-    copy = exports.read_state(list(exports.export(fleet.state, fleet.now, 12, FLEET_ID)))
+    copy = exports.read_state(list(exports.export_state(fleet.state, fleet.now, 12, FLEET_ID)))
     assert seen(copy, exports.NOW) == seen(fleet.state, fleet.now)
 
 
@@ -126,8 +128,8 @@ def test_holds_go_on_in_an_export() -> None:
         ("own-2", shape(1000)): PlacementHold(exports.NOW + 40, 60),
         ("own-2", ("default", "web")): PlacementHold(exports.NOW + 90, 300, why="the object is helm's"),
     }
-    assert copy.room("own-2", shape(1000), False, exports.NOW).limited_by[:2] == (LimitCode.HELD, 40)
-    waits = copy.room("own-2", shape(7), False, exports.NOW, ("default", "web"))
+    assert copy.room_in_cluster("own-2", shape(1000), False, exports.NOW).limited_by[:2] == (LimitCode.HELD, 40)
+    waits = copy.room_in_cluster("own-2", shape(7), False, exports.NOW, ("default", "web"))
     assert (
         limit_text(waits.limited_by)
         == "held for 90 s more: replicas of this workload were taken back: the object is helm's"
@@ -140,7 +142,7 @@ def test_quotas_and_labels_of_namespaces_are_in_an_export() -> None:
     said = NamespaceFacts("default", (("team", "a"),), (quota,))
     view = fleet.state.clusters["own-2"]
     event = replace(changed("own-2", fleet.sequences["own-2"] + 1), namespaces=(said,))
-    fleet.state.apply(event, fleet.now, 9, NO_NODES)
+    fleet.state.apply_event(event, fleet.now, 9, NO_NODES)
     copy = exports.read_state(exported(fleet)).clusters["own-2"]
     assert copy.quotas == view.quotas == {"default": (quota,)}
     assert copy.nodes.namespaces == view.nodes.namespaces
@@ -153,14 +155,14 @@ def test_an_export_has_no_credential_and_no_content_of_dependencies() -> None:
     applied(fleet, manifest("web", 1), config_map)
     values = b"".join(entry.value for reply in exported(fleet) for entry in reply.events)
     assert b"hush" not in values
-    joined = exports.read_state(exported(fleet)).joined()
+    joined = exports.read_state(exported(fleet)).joined_clusters()
     assert {(entry.credential, entry.endpoint) for entry in joined} == {("", "")}
 
 
 def test_a_file_has_what_was_saved(tmp_path: Path) -> None:
     replies = exported(three())
-    exports.save(replies, tmp_path / "fleet.gz")
-    assert exports.load(tmp_path / "fleet.gz") == replies
+    exports.save_export(replies, tmp_path / "fleet.gz")
+    assert exports.load_export(tmp_path / "fleet.gz") == replies
 
 
 def cut(replies: list[ExportReply]) -> list[list[ExportReply]]:
@@ -194,7 +196,7 @@ def test_an_export_from_which_a_record_is_missing_or_that_has_one_twice_is_said(
 
 def test_an_export_of_a_version_that_did_not_count_is_read() -> None:
     old = [replace(reply, counted=False, counts=()) for reply in exported(three())]
-    assert not exports.is_counted(old)
+    assert not exports.has_event_counts(old)
     assert set(exports.read_state(old).clusters) == {"own-1", "own-2", "cloud-1"}
 
 
@@ -212,9 +214,9 @@ def test_a_file_that_is_none_is_said(content: bytes, words: str, tmp_path: Path)
     path = tmp_path / "fleet.gz"
     path.write_bytes(content)
     with pytest.raises(exports.NotAnExport, match=words):
-        exports.load(path)
+        exports.load_export(path)
     with pytest.raises(exports.NotAnExport, match=f"^{tmp_path}: Is a directory$"):
-        exports.load(tmp_path)
+        exports.load_export(tmp_path)
 
 
 def test_of_a_file_that_is_cut_off_it_is_said_after_how_many_records_of_how_many(
@@ -227,7 +229,7 @@ def test_of_a_file_that_is_cut_off_it_is_said_after_how_many_records_of_how_many
     path = tmp_path / "fleet.gz"
     replies = exported(fleet)
     total = sum(len(reply.events) for reply in replies)
-    exports.save(replies, path)
+    exports.save_export(replies, path)
     whole = path.read_bytes()
     lines = gzip.decompress(whole).splitlines(keepends=True)
     for count, line in enumerate(lines[1:], start=1):
@@ -235,24 +237,24 @@ def test_of_a_file_that_is_cut_off_it_is_said_after_how_many_records_of_how_many
         for begun in (b"", line[: len(line) // 2]):
             path.write_bytes(gzip.compress(b"".join(lines[:count]) + begun))
             with pytest.raises(exports.NotAnExport, match=f"it is cut off after {read} of {total} records"):
-                exports.load(path)
+                exports.load_export(path)
     path.write_bytes(whole[:-9])
     with pytest.raises(exports.NotAnExport, match=rf"it is cut off after \d+ of {total} records"):
-        exports.load(path)
+        exports.load_export(path)
     old = msgspec.json.encode(replace(replies[0], counted=False)) + b"\n"
     path.write_bytes(gzip.compress(old + lines[1][:40]))
     with pytest.raises(exports.NotAnExport, match="it is cut off after 0 records"):
-        exports.load(path)
+        exports.load_export(path)
 
 
 def test_a_file_with_a_damaged_byte_is_said(tmp_path: Path) -> None:
     path = tmp_path / "fleet.gz"
-    exports.save(exported(three()), path)
+    exports.save_export(exported(three()), path)
     saved = path.read_bytes()
     for place in range(20, len(saved), 97):
         path.write_bytes(saved[:place] + bytes((saved[place] ^ 0xFF,)) + saved[place + 1 :])
         with pytest.raises(exports.NotAnExport):
-            exports.load(path)
+            exports.load_export(path)
 
 
 @pytest.mark.parametrize(
@@ -264,14 +266,14 @@ def test_a_declaration_that_cannot_be_decided_on_is_said(manifest: bytes | None,
     declared = fleet.state.workloads["default", "web"].declared
     tiers = tuple(replace(tier, split=split) for tier in declared.policy.tiers)
     broken = replace(declared, manifest=manifest or declared.manifest, policy=replace(declared.policy, tiers=tiers))
-    event = ExportedEvent(event_type(broken), encode(broken))
+    event = ExportedEvent(event_type(broken), encode_event(broken))
     with pytest.raises(exports.NotAnExport, match="an event of it cannot be read by this version"):
-        exports.read_state([ExportReply(settings=PlannerRules().text(), events=(event,))])
+        exports.read_state([ExportReply(settings=PlannerRules().to_text(), events=(event,))])
 
 
 def test_settings_are_read_back_from_a_record() -> None:
     rules = PlannerRules(capacity_age_max=7.5, keys_kept_max=3)
-    assert PlannerRules.of_text(rules.text() + " unknown_to_us=4") == rules
+    assert PlannerRules.from_text(rules.to_text() + " unknown_to_us=4") == rules
 
 
 # ── What would be ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,7 +293,7 @@ def test_a_simulation_answers_as_apply_then_does(wanted: list[tuple[int, int, st
     simulation = simulation_of(fleet)
     for number, replicas, cpu in wanted:
         asked = manifest(f"web-{number}", replicas, cpu)
-        answer = simulation.apply(f"web-{number}", ApplyRequest(texts(asked)))
+        answer = simulation.answer_request(f"web-{number}", ApplyRequest(texts(asked)))
         if answer.placement is None:
             with pytest.raises(RequestError) as refused:
                 applied(fleet, asked)
@@ -306,10 +308,10 @@ def test_nothing_of_the_planner_changes() -> None:
     applied(fleet, manifest("web", 5))
     before = seen(fleet.state, fleet.now)
     simulation = simulation_of(fleet)
-    simulation.apply("api", ApplyRequest(texts(manifest("api", 4))))
-    simulation.lose("own-1")
+    simulation.answer_request("api", ApplyRequest(texts(manifest("api", 4))))
+    simulation.lose_cluster("own-1")
     simulation.add_nodes("own-2", "b", 3)
-    assert simulation.settle()
+    assert simulation.run_until_quiet()
     assert seen(fleet.state, fleet.now) == before
 
 
@@ -318,8 +320,8 @@ def test_what_was_in_a_cluster_that_is_gone_goes_elsewhere_or_waits() -> None:
     rule = policy(tiers=[{"name": "all", "clusters": {}, "split": "Spread"}])
     applied(fleet, manifest("web", 12), rule)
     simulation = simulation_of(fleet)
-    simulation.lose("own-1")
-    assert simulation.settle()
+    simulation.lose_cluster("own-1")
+    assert simulation.run_until_quiet()
     (outcome,) = simulation.outcomes()
     assert (outcome.before, outcome.after, outcome.unplaced) == ({"own-1": 7, "own-2": 5}, {"own-2": 6}, 6)
 
@@ -337,7 +339,7 @@ def test_more_nodes_let_in_what_waits(place: str, like: str, count: int, placed:
     applied(fleet, manifest("web", 10))
     simulation = simulation_of(fleet)
     simulation.add_nodes(place, like, count)
-    assert simulation.settle()
+    assert simulation.run_until_quiet()
     (outcome,) = simulation.outcomes()
     assert (outcome.before, outcome.after) == ({}, {place: placed})
 
@@ -348,7 +350,7 @@ def test_more_nodes_that_are_asked_for_twice_come_twice() -> None:
     simulation = simulation_of(fleet)
     for count in (1, 2):
         simulation.add_nodes("own-1", "a", count)
-    assert simulation.settle()
+    assert simulation.run_until_quiet()
     (outcome,) = simulation.outcomes()
     assert outcome.after == {"own-1": 12}
 
@@ -371,7 +373,7 @@ def overflowed(rules: PlannerRules | None = None) -> Fleet:
 def with_nodes(fleet: Fleet, count: int) -> Simulation:
     simulation = simulation_of(fleet)
     simulation.add_nodes("own-1", "a", count)
-    assert simulation.settle()
+    assert simulation.run_until_quiet()
     return simulation
 
 
@@ -389,7 +391,7 @@ def test_a_planner_that_sends_none_home_does_not_do_so_in_a_simulation(never: di
 
 def test_nothing_goes_home_through_the_brake_of_a_person() -> None:
     fleet = overflowed()
-    fleet.state.apply(BrakeSet("cluster/own-1", "audit", "ann", 5), fleet.now)
+    fleet.state.apply_event(BrakeSet("cluster/own-1", "audit", "ann", 5), fleet.now)
     assert with_nodes(fleet, 2).outcomes() == []
 
 
@@ -397,8 +399,8 @@ def test_a_cluster_that_is_gone_is_listed_no_more_once_nothing_is_left_there() -
     fleet = three()
     applied(fleet, manifest("web", 5))
     simulation = simulation_of(fleet)
-    simulation.lose("own-1")
-    assert simulation.settle()
+    simulation.lose_cluster("own-1")
+    assert simulation.run_until_quiet()
     assert "own-1" not in simulation.state.clusters
 
 
@@ -409,15 +411,15 @@ def test_no_time_passes_so_nothing_is_taken_back_and_pauses_go_on() -> None:
     part = fleet.state.workloads["default", "web"].parts["own-1"]
     fleet.change("own-1", shown=(facts(part.version, 2, spec=4, status=4, updated=4),))
     simulation = simulation_of(fleet)
-    simulation.apply("new", ApplyRequest(texts(manifest("new", 3))))
-    assert simulation.settle()
+    simulation.answer_request("new", ApplyRequest(texts(manifest("new", 3))))
+    assert simulation.run_until_quiet()
     (outcome,) = simulation.outcomes()
     assert (outcome.workload, outcome.after, outcome.unplaced) == ("default/new", {}, 3)
 
 
 def test_the_steps_of_what_follows_are_those_of_a_round(calls_of: Any) -> None:
     """Each is applied before the next is asked for, until a round changes nothing."""
-    with calls_of(Simulation._round, steps_of_round, Simulation._keep, PlannerState.apply) as calls:
+    with calls_of(Simulation._run_round, steps_of_round, Simulation._apply_events, PlannerState.apply_event) as calls:
         with_nodes(overflowed(), 1)
     rounds: list[list[str]] = []
     for call in calls:
@@ -436,7 +438,7 @@ def test_a_simulation_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(simulating, "ROUNDS_MAX", 3)
     simulation = simulation_of(overflowed())
     simulation.add_nodes("own-1", "a", 1)
-    assert not simulation.settle()
+    assert not simulation.run_until_quiet()
 
 
 def test_what_is_only_possible_is_not_used_in_the_end() -> None:
@@ -444,10 +446,10 @@ def test_what_is_only_possible_is_not_used_in_the_end() -> None:
     fleet = Fleet(own_1=[node("a", 3000), node("b", 3000)])
     applied(fleet, manifest("small", 1))
     simulation = simulation_of(fleet)
-    simulation.apply("large", ApplyRequest(texts(manifest("large", 2, "3"))))
-    assert simulation.settle()
+    simulation.answer_request("large", ApplyRequest(texts(manifest("large", 2, "3"))))
+    assert simulation.run_until_quiet()
     workload = simulation.state.workloads["default", "large"]
-    assert (kept(workload), workload.unplaced) == ({"own-1": 1}, 1)
+    assert (kept_replicas_by_cluster(workload), workload.unplaced) == ({"own-1": 1}, 1)
 
 
 @pytest.mark.parametrize(
@@ -468,6 +470,6 @@ def test_a_scale_after_a_simulation_is_as_before_it() -> None:
     """The generations of a simulation are beyond all that are known, and stay in it."""
     fleet = three()
     applied(fleet, manifest("web", 2))
-    simulation_of(fleet).apply("web", ApplyRequest(texts(manifest("web", 5))))
-    scaled = decisions.scale(fleet.state, ScaleRequest("default", "web", 3), fleet.moment())
+    simulation_of(fleet).answer_request("web", ApplyRequest(texts(manifest("web", 5))))
+    scaled = decisions.decide_scale(fleet.state, ScaleRequest("default", "web", 3), fleet.moment())
     assert scaled.reply.placed == 3

@@ -27,7 +27,7 @@ from planner.core.manifests.templates import read_template
 from planner.core.manifests.terms import LABELS_MAX
 from spillway.api import RequestError
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX
-from spillway.kubernetes.manifest_text import canonical
+from spillway.kubernetes.manifest_text import canonical_json
 
 from .builders import deployment, statefulset, texts
 
@@ -268,7 +268,7 @@ def test_what_no_object_can_be_called_is_named_by_no_template(
 
 def test_what_is_in_a_log_already_is_read_as_before() -> None:
     """Bounds of requests came after some templates."""
-    template = read_template(canonical(resources(RESOURCES_MAX + 1)), "default")
+    template = read_template(canonical_json(resources(RESOURCES_MAX + 1)), "default")
     assert len(template.shape.requests) == RESOURCES_MAX + 2, "and its place"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.division.splits import TierStanding, divide, shrink
+from planner.core.division.splits import TierStanding, divide_growth, divide_shrinkage
 from spillway.model import (
     SPLIT_CHEAPEST,
     SPLIT_EVEN,
@@ -66,7 +66,7 @@ WEIGHTS = {"a": 3, "b": 2, "c": 1}
 @pytest.mark.parametrize(("split", "replicas", "held", "room", "expected"), GIVEN.values(), ids=GIVEN)
 def test_more(split: str, replicas: int, held: dict[str, int], room: dict[str, int], expected: dict[str, int]) -> None:
     weights = {name: WEIGHTS[name] for name in room}
-    assert divide(split, replicas, TierStanding(held, room, weights)) == expected
+    assert divide_growth(split, replicas, TierStanding(held, room, weights)) == expected
 
 
 TAKEN = {
@@ -82,17 +82,17 @@ TAKEN = {
 @pytest.mark.parametrize(("split", "surplus", "held", "room", "expected"), TAKEN.values(), ids=TAKEN)
 def test_fewer(split: str, surplus: int, held: dict[str, int], room: dict[str, int], expected: dict[str, int]) -> None:
     weights = {name: WEIGHTS[name] for name in held}
-    assert shrink(split, surplus, held, TierStanding(held, room, weights)) == expected
+    assert divide_shrinkage(split, surplus, held, TierStanding(held, room, weights)) == expected
 
 
 def test_what_must_stay_counts_though_it_may_not_go() -> None:
     standing = TierStanding({"a": 9, "b": 5}, {})
-    assert shrink(SPLIT_EVEN, 3, {"a": 1, "b": 5}, standing) == {"a": 1, "b": 2}
+    assert divide_shrinkage(SPLIT_EVEN, 3, {"a": 1, "b": 5}, standing) == {"a": 1, "b": 2}
 
 
 @given(ANY_SPLIT, st.integers(0, 600), standings())
 def test_what_is_given_is_what_there_is_room_for(split: str, replicas: int, standing: TierStanding) -> None:
-    found = divide(split, replicas, standing)
+    found = divide_growth(split, replicas, standing)
     assert sum(found.values()) == min(replicas, sum(standing.room.values()))
     assert all(0 < count <= standing.room[name] for name, count in found.items())
 
@@ -102,16 +102,19 @@ def test_what_is_taken_is_what_can_be_spared(
     split: str, surplus: int, standing: TierStanding, data: st.DataObject
 ) -> None:
     spare = {name: data.draw(st.integers(0, count)) for name, count in standing.held.items()}
-    taken = shrink(split, surplus, spare, standing)
+    taken = divide_shrinkage(split, surplus, spare, standing)
     assert sum(taken.values()) == min(surplus, sum(spare.values()))
     assert all(0 < count <= spare[name] for name, count in taken.items())
 
 
 @given(ANY_SPLIT, st.integers(0, 300), standings())
 def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int, standing: TierStanding) -> None:
-    fewer, more = divide(split, replicas, standing), divide(split, replicas + 1, standing)
+    fewer, more = divide_growth(split, replicas, standing), divide_growth(split, replicas + 1, standing)
     assert all(more.get(name, 0) >= count for name, count in fewer.items())
-    kept, left = shrink(split, replicas, standing.held, standing), shrink(split, replicas + 1, standing.held, standing)
+    kept, left = (
+        divide_shrinkage(split, replicas, standing.held, standing),
+        divide_shrinkage(split, replicas + 1, standing.held, standing),
+    )
     if split != SPLIT_PACK or sum(standing.held.values()) > replicas:
         assert all(left.get(name, 0) >= count for name, count in kept.items())
 
@@ -127,22 +130,24 @@ def test_the_order_of_the_clusters_does_not_matter(
         {name: standing.room[name] for name in names},
         {name: standing.weights[name] for name in names},
     )
-    assert divide(split, replicas, other) == divide(split, replicas, standing)
-    assert shrink(split, replicas, other.held, other) == shrink(split, replicas, standing.held, standing)
+    assert divide_growth(split, replicas, other) == divide_growth(split, replicas, standing)
+    assert divide_shrinkage(split, replicas, other.held, other) == divide_shrinkage(
+        split, replicas, standing.held, standing
+    )
 
 
 @given(ONE_BY_ONE, st.integers(0, 80), st.integers(0, 80), standings())
 def test_all_at_once_is_what_one_after_the_other_gives(
     split: str, first: int, then: int, standing: TierStanding
 ) -> None:
-    at_once = divide(split, first + then, standing)
-    some = divide(split, first, standing)
+    at_once = divide_growth(split, first + then, standing)
+    some = divide_growth(split, first, standing)
     after = TierStanding(
         {name: count + some.get(name, 0) for name, count in standing.held.items()},
         {name: count - some.get(name, 0) for name, count in standing.room.items()},
         standing.weights,
     )
-    others = divide(split, then, after)
+    others = divide_growth(split, then, after)
     assert {name: some.get(name, 0) + others.get(name, 0) for name in at_once} == at_once
 
 
@@ -152,9 +157,9 @@ def test_a_hundred_thousand_replicas_over_a_thousand_clusters() -> None:
         dict.fromkeys(names, 3), {name: 90 + int(name[1:]) % 37 for name in names}, dict.fromkeys(names, 7)
     )
     for split in SPLITS:
-        assert sum(divide(split, 100_000, standing).values()) == 100_000
+        assert sum(divide_growth(split, 100_000, standing).values()) == 100_000
 
 
 def test_an_unknown_split_is_an_error() -> None:
     with pytest.raises(ValueError, match="split 'Odd'"):
-        divide("Odd", 1, TierStanding({}, {"a": 1}))
+        divide_growth("Odd", 1, TierStanding({}, {"a": 1}))

@@ -42,9 +42,9 @@ class Log(PlannerState):
         self.events: list[Delivered] = []
         fleet.state = self
 
-    def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
+    def apply_event(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
         self.events.append((event, columns))
-        super().apply(event, now, offset, columns)
+        super().apply_event(event, now, offset, columns)
 
 
 def seen(state: PlannerState) -> object:
@@ -61,7 +61,7 @@ def seen(state: PlannerState) -> object:
 def replay(events: list[Delivered], now: float = 100.0) -> PlannerState:
     state = PlannerState(PlannerRules())
     for event, columns in events:
-        state.apply(event, now, -1, columns)
+        state.apply_event(event, now, -1, columns)
     return state
 
 
@@ -85,7 +85,7 @@ def run(actions: list[tuple[str, int, int]], random: Random) -> Log:
         name = f"w{which}"
         try:
             for event in decide(fleet, verb, name, replicas):
-                fleet.state.apply(event, fleet.now)
+                fleet.state.apply_event(event, fleet.now)
         except RequestError:
             continue
         if verb == "live":
@@ -94,8 +94,8 @@ def run(actions: list[tuple[str, int, int]], random: Random) -> Log:
                 member.bind_one()
                 member.report(fleet)
             for key in list(fleet.state.leaving):
-                for gone in aftermath.settle(fleet.state, key, fleet.moment()).events:
-                    fleet.state.apply(gone, fleet.now)  # type: ignore[arg-type]
+                for gone in aftermath.settle_workload(fleet.state, key, fleet.moment()).events:
+                    fleet.state.apply_event(gone, fleet.now)  # type: ignore[arg-type]
     return log
 
 
@@ -107,11 +107,11 @@ def decide(fleet: Fleet, verb: str, name: str, replicas: int) -> tuple[Event, ..
         "config": (deployment(replicas, name), config),
     }
     if verb in given:
-        return decisions.apply(fleet.state, ApplyRequest(texts(*given[verb])), fleet.moment()).events
+        return decisions.decide_apply(fleet.state, ApplyRequest(texts(*given[verb])), fleet.moment()).events
     if verb == "scale":
-        return decisions.scale(fleet.state, ScaleRequest("", name, replicas), fleet.moment()).events
+        return decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas), fleet.moment()).events
     if verb == "delete":
-        return decisions.delete(fleet.state, DeleteRequest("", name), fleet.moment()).events
+        return decisions.decide_delete(fleet.state, DeleteRequest("", name), fleet.moment()).events
     return ()
 
 
@@ -139,8 +139,8 @@ def test_the_order_of_topics_does_not_matter(actions: list[tuple[str, int, int]]
 
 def placed(replicas: int = 3) -> Fleet:
     fleet = Fleet(own_1=[node("a"), node("b")])
-    for event in decisions.apply(fleet.state, ApplyRequest(texts(deployment(replicas))), fleet.moment()).events:
-        fleet.state.apply(event, fleet.now)
+    for event in decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(replicas))), fleet.moment()).events:
+        fleet.state.apply_event(event, fleet.now)
     return fleet
 
 
@@ -150,7 +150,7 @@ def version(fleet: Fleet) -> Generation:
 
 def free(fleet: Fleet) -> int:
     shape = fleet.state.workloads[WEB].shape
-    return fleet.state.room("own-1", shape, node_groups=False, now=fleet.now).certain
+    return fleet.state.room_in_cluster("own-1", shape, node_groups=False, now=fleet.now).certain
 
 
 def test_what_is_decided_is_reserved_until_the_cluster_counts_it() -> None:
@@ -175,17 +175,17 @@ def test_facts_that_came_before_the_workload_count() -> None:
     assert entry.placement is not None
     other = Fleet(own_1=[node("a"), node("b")])
     other.change("own-1", [node("a", used=3000)], shown=(facts(version(fleet), 3),))
-    other.state.apply(entry.placement, other.now)
-    other.state.apply(entry.declared, other.now)
+    other.state.apply_event(entry.placement, other.now)
+    other.state.apply_event(entry.declared, other.now)
     assert other.state.reservation(WEB, "own-1").free == 0
 
 
 def test_room_is_none_while_held_and_says_so() -> None:
     fleet = placed(1)
     workload = fleet.state.workloads[WEB]
-    fleet.state.apply(PodsUnschedulable("own-1", "default/web", 7, 1, "default/web", 1, "0/2 nodes"), fleet.now)
-    aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
-    room = fleet.state.room("own-1", workload.shape, node_groups=False, now=fleet.now + 5)
+    fleet.state.apply_event(PodsUnschedulable("own-1", "default/web", 7, 1, "default/web", 1, "0/2 nodes"), fleet.now)
+    aftermath.hold_clusters(fleet.state, workload, ["own-1"], fleet.now)
+    room = fleet.state.room_in_cluster("own-1", workload.shape, node_groups=False, now=fleet.now + 5)
     assert (room.certain, limit_text(room.limited_by)) == (
         0,
         "held for 10 s more: replicas of this shape were taken back",
@@ -196,8 +196,8 @@ def test_room_is_none_while_held_and_says_so() -> None:
 
 def test_an_older_status_is_dropped() -> None:
     fleet = placed()
-    fleet.state.apply(observed("own-1", WEB, NO_GENERATION, STATE_PRESENT, 5), fleet.now)
-    fleet.state.apply(observed("own-1", WEB, NO_GENERATION, STATE_ABSENT, 4), fleet.now)
+    fleet.state.apply_event(observed("own-1", WEB, NO_GENERATION, STATE_PRESENT, 5), fleet.now)
+    fleet.state.apply_event(observed("own-1", WEB, NO_GENERATION, STATE_ABSENT, 4), fleet.now)
     assert fleet.state.workloads[WEB].statuses["own-1"].state == STATE_PRESENT
 
 
@@ -205,10 +205,10 @@ def test_what_is_forgotten_leaves_nothing() -> None:
     fleet = Fleet()
     fleet.join(cluster("c", "cloud", (group(),)), [node("n")])
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(6), config)), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(6), config)), fleet.moment())
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
-    fleet.state.forget(WEB)
+        fleet.state.apply_event(event, fleet.now)
+    fleet.state.forget_workload(WEB)
     assert seen(fleet.state) == seen(PlannerState(PlannerRules()))
     assert fleet.state.unbound_places() == set()
 
@@ -217,25 +217,25 @@ def test_a_cluster_that_left_has_no_room_and_stops_nothing() -> None:
     """Its parts stay listed; nothing is taken back from what cannot be seen, and nothing fails."""
     fleet = placed(3)
     fleet.change("own-1", shown=(facts(version(fleet), spec=3),))
-    aftermath.watch(fleet.state, fleet.now)
-    fleet.state.apply(ClusterLeft("own-1"), fleet.now)
+    aftermath.update_progress_timers(fleet.state, fleet.now)
+    fleet.state.apply_event(ClusterLeft("own-1"), fleet.now)
     fleet.now += 100
-    aftermath.watch(fleet.state, fleet.now)
-    assert list(aftermath.take_backs(fleet.state, fleet.moment())) == []
+    aftermath.update_progress_timers(fleet.state, fleet.now)
+    assert list(aftermath.workloads_to_take_back(fleet.state, fleet.moment())) == []
     assert set(fleet.state.workloads[WEB].parts) == {"own-1"}
 
 
 def test_a_full_block_of_a_cluster_that_did_not_join_yet_is_kept() -> None:
     rows: list[NodeRow] = [node("a")]
     fleet = Fleet()
-    fleet.state.apply(reported("own-1", rows), fleet.now, columns=columns_of(rows))
-    fleet.state.apply(cluster("own-1"), fleet.now)
+    fleet.state.apply_event(reported("own-1", rows), fleet.now, columns=columns_of(rows))
+    fleet.state.apply_event(cluster("own-1"), fleet.now)
     fleet.sequences["own-1"] = 0
     fleet.beat("own-1")
-    assert fleet.state.clusters["own-1"].fit(fleet_shape(fleet)).total == 4
+    assert fleet.state.clusters["own-1"].fit_of_shape(fleet_shape(fleet)).total == 4
 
 
 def fleet_shape(fleet: Fleet) -> Any:
-    for event in decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events:
-        fleet.state.apply(event, fleet.now)
+    for event in decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events:
+        fleet.state.apply_event(event, fleet.now)
     return fleet.state.workloads[WEB].shape

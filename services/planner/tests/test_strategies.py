@@ -186,7 +186,7 @@ def test_minima_and_maxima_of_kubeadmiral() -> None:
 
 
 def test_who_waits_is_told_why() -> None:
-    text = decide(DYNAMIC, 13, {"a": 6}).waiting_for()
+    text = decide(DYNAMIC, 13, {"a": 6}).waiting_text()
     assert text.startswith("KarmadaDynamicWeight: room for 6 of 13 replicas (a: cpu")
 
 
@@ -340,4 +340,4 @@ def test_of_two_that_wait_the_one_of_higher_priority_gets_the_room_that_comes() 
     apply(fleet, deployment(1, "low"), policy())
     apply(fleet, deployment(1, "high"), policy(priority=7))
     fleet.report("own-1", [node("a1", 1000)])
-    assert [workload.key[1] for workload in aftermath.next_waiting(fleet.state, fleet.now)] == ["high", "low"]
+    assert [workload.key[1] for workload in aftermath.next_waiting_workloads(fleet.state, fleet.now)] == ["high", "low"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.core.background.round import RoundMemory, steps_of_round
-from planner.core.manifests.policy import policy_of
+from planner.core.manifests.policy import read_policy
 from planner.core.requests import decisions
 from planner.settings import PlannerSettings
 from spillway.api import ApplyRequest, RequestError
@@ -23,7 +23,7 @@ TOLERANT = [{"key": POOL_TAINT, "operator": "Exists"}]
 def apply(fleet: Fleet, replicas: int, **spec: Any) -> None:
     pod = template(tolerations=TOLERANT)
     request = ApplyRequest(texts(deployment(replicas, pod=pod), policy(**spec)))
-    keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+    keep(fleet, decisions.decide_apply(fleet.state, request, fleet.moment()).events)
 
 
 def placed(fleet: Fleet) -> dict[str, int]:
@@ -94,7 +94,7 @@ def test_what_fits_nothing_that_is_idle_now_is_not_refused_but_waits() -> None:
 )
 def test_what_no_work_can_have_is_named(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as refused:
-        policy_of(policy(**spec))
+        read_policy(policy(**spec))
     assert message in refused.value.text
 
 
@@ -104,8 +104,8 @@ def test_a_tier_may_name_supply_classes(fleet: Fleet) -> None:
 
 
 def test_without_a_word_work_is_online() -> None:
-    assert policy_of(policy()) == Policy(policy_of(policy()).tiers, (), "Wait", work="Online")
-    assert policy_of(json.loads(json.dumps(policy(work="Online")))) == policy_of(policy())
+    assert read_policy(policy()) == Policy(read_policy(policy()).tiers, (), "Wait", work="Online")
+    assert read_policy(json.loads(json.dumps(policy(work="Online")))) == read_policy(policy())
 
 
 # ── A lent node goes back, and who ran there has lost the place ─────────────────────────────────────────────────────

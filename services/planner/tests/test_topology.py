@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.fit import Fit, compute_fit
 from spillway.feasibility.topology import Ceiling, SpreadBound
 from spillway.model import (
     HOSTNAME_LABEL,
@@ -44,7 +44,7 @@ def web(**more: Any) -> Shape:
 
 
 def of(wanted: Shape, *rows: NodeRow) -> Fit:
-    return fit(wanted, nodes_of(*rows))
+    return compute_fit(wanted, nodes_of(*rows))
 
 
 ZONES = [at("a1", 3, "a"), at("a2", 2, "a"), at("b1", 1, "b")]
@@ -208,7 +208,7 @@ def lookers(draw: st.DrawFn) -> Shape:
 
 @given(lookers(), worlds())
 def test_every_order_ends_between_certain_and_possible(wanted: Shape, rows: list[NodeRow]) -> None:
-    found, reached = fit(wanted, nodes_of(*rows)), outcomes(wanted, rows)
+    found, reached = compute_fit(wanted, nodes_of(*rows)), outcomes(wanted, rows)
     assert found.total <= min(reached)
     assert max(reached) <= found.possible
 
@@ -216,14 +216,14 @@ def test_every_order_ends_between_certain_and_possible(wanted: Shape, rows: list
 @given(worlds(), KEYS, st.integers(1, 3), st.integers(0, 3))
 def test_one_spread_is_exact(rows: list[NodeRow], key: str, skew: int, min_domains: int) -> None:
     wanted = web(spread=(Spread(WEB, skew, False, False, key, min_domains),))
-    found = fit(wanted, nodes_of(*rows))
+    found = compute_fit(wanted, nodes_of(*rows))
     assert {found.total, found.possible} == outcomes(wanted, rows)
 
 
 @given(lookers(), worlds(), st.data())
 def test_certain_stays_when_room_is_lost(wanted: Shape, rows: list[NodeRow], data: st.DataObject) -> None:
     """certain_without(n) holds wherever room for n replicas goes, and spare is the most that may go."""
-    found = fit(wanted, nodes_of(*rows))
+    found = compute_fit(wanted, nodes_of(*rows))
     if not found.total:
         return
     lost = data.draw(st.integers(0, found.total))
@@ -234,9 +234,9 @@ def test_certain_stays_when_room_is_lost(wanted: Shape, rows: list[NodeRow], dat
         if row.allocatable["cpu"] >= 1000:
             smaller = {**row.allocatable, "cpu": row.allocatable["cpu"] - 1000}
             left[index] = NodeRow(row.name, smaller, row.requested, row.labels, pods=row.pods)
-    certain = found.certain_without(lost)
+    certain = found.certain_replicas_after_loss(lost)
     assert min(outcomes(wanted, left)) >= certain
-    assert found.spare(certain) >= lost
+    assert found.spare_replicas(certain) >= lost
 
 
 def test_wide_domains_within_wide_domains_are_counted_to_the_end() -> None:
@@ -244,7 +244,7 @@ def test_wide_domains_within_wide_domains_are_counted_to_the_end() -> None:
     places = [{"zone": f"z{number % 4}", "region": f"r{number % 2}"} for number in range(8)]
     rows = [node(f"n{number}", 500_000, pods=1000, labels=labels) for number, labels in enumerate(places)]
     wanted = web(spread=(Spread(WEB, 1, topology_key="region"), OVER_ZONES))
-    assert [of(wanted, *rows).certain_without(lost) for lost in (0, 1)] == [4000, 3999]
+    assert [of(wanted, *rows).certain_replicas_after_loss(lost) for lost in (0, 1)] == [4000, 3999]
 
 
 @st.composite
@@ -275,6 +275,6 @@ def test_levels_that_are_passed_over_are_ruled_out(bound: SpreadBound, lost: int
         return
     ceiling = nested.ceilings[0]
     emptiest = int(ceiling.present[ceiling.counted].min())
-    while not nested._stands(0, emptiest, lost):
+    while not nested._may_stand_at_level(0, emptiest, lost):
         emptiest += 1
-    assert nested.least(lost) == int(nested._heights(0, emptiest, lost)[1][-1].sum())
+    assert nested.least_replicas(lost) == int(nested._heights_at_standstill(0, emptiest, lost)[1][-1].sum())

@@ -10,7 +10,7 @@ from planner.core.background import moves
 from planner.core.requests.answers import list_clusters
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft
-from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POOL_CLUSTER, bounded, virtual_node_name
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POOL_CLUSTER, name_within_label_length, virtual_node_name
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Toleration
 
 from .builders import EPOCH, Fleet, changed, cluster, node, reported, shape
@@ -29,14 +29,14 @@ def real(state: int = NODE_OWNED, name: str = "n1", pool: str = "") -> NodeRow:
 
 
 def virtual(owner: str = "own", name: str = "n1", cores: int = CORES) -> NodeRow:
-    labels = {LENT_CLUSTER: owner, LENT_NODE: bounded(name)}
+    labels = {LENT_CLUSTER: owner, LENT_NODE: name_within_label_length(name)}
     return node(virtual_node_name(owner, name), 1000 * cores, labels=labels)
 
 
 def cores(fleet: Fleet, name: str) -> int:
     """Replicas of one core that a cluster certainly takes; asked in both ways that the planner has."""
-    alone = fleet.state.room(name, ANYWHERE, False, fleet.now).certain
-    assert fleet.state.all_rooms(ANYWHERE, fleet.now)[name, False].certain == alone
+    alone = fleet.state.room_in_cluster(name, ANYWHERE, False, fleet.now).certain
+    assert fleet.state.rooms_of_fleet(ANYWHERE, fleet.now)[name, False].certain == alone
     return alone
 
 
@@ -59,7 +59,7 @@ def test_a_virtual_node_whose_owner_is_not_known_has_left_or_is_named_by_half_co
     assert cores(fleet, "pool") == 0
     fleet.join(cluster("own"), [real(NODE_LENT)])
     assert cores(fleet, "pool") == CORES
-    fleet.state.apply(ClusterLeft("own"), fleet.now)
+    fleet.state.apply_event(ClusterLeft("own"), fleet.now)
     assert cores(fleet, "pool") == 0
 
 
@@ -93,7 +93,7 @@ def test_of_two_virtual_nodes_of_the_pool_that_is_named_none_counts() -> None:
 
 def test_an_owner_under_two_names_counts_by_its_first_ones_row() -> None:
     fleet = Fleet(own=[real()], again=[real(NODE_LENT)], pool=[virtual(owner="again")])
-    fleet.state.apply(replace(cluster("again"), ordinal=1), fleet.now)
+    fleet.state.apply_event(replace(cluster("again"), ordinal=1), fleet.now)
     for name, state in (("own", NODE_OWNED), ("again", NODE_LENT)):
         fleet.report(name, [real(state)], api_server="one")
         fleet.beat(name)
@@ -129,14 +129,14 @@ def test_what_is_listed_of_clusters_counts_each_node_once(state: int, owners: Li
 @pytest.mark.parametrize("leaving", ["own", "pool"])
 def test_a_cluster_that_leaves_stays_until_no_loan_is_left_unless_it_is_lost(leaving: str) -> None:
     fleet = Fleet(own=[real(NODE_RECALLED)], pool=[virtual(cores=0)])
-    fleet.state.apply(replace(cluster(leaving), phase=PHASE_LEAVING), fleet.now)
-    assert moves.left(fleet.state) == ()
-    fleet.state.apply(replace(cluster(leaving), phase=PHASE_LOST), fleet.now)
-    assert moves.left(fleet.state) == (ClusterLeft(leaving),)
-    fleet.state.apply(replace(cluster(leaving), phase=PHASE_LEAVING), fleet.now)
+    fleet.state.apply_event(replace(cluster(leaving), phase=PHASE_LEAVING), fleet.now)
+    assert moves.clusters_that_left(fleet.state) == ()
+    fleet.state.apply_event(replace(cluster(leaving), phase=PHASE_LOST), fleet.now)
+    assert moves.clusters_that_left(fleet.state) == (ClusterLeft(leaving),)
+    fleet.state.apply_event(replace(cluster(leaving), phase=PHASE_LEAVING), fleet.now)
     fleet.change("pool", removed=(virtual().name,))
     fleet.change("own", [real()])
-    assert moves.left(fleet.state) == (ClusterLeft(leaving),)
+    assert moves.clusters_that_left(fleet.state) == (ClusterLeft(leaving),)
 
 
 def test_a_node_like_a_virtual_one_is_an_ordinary_one() -> None:
@@ -184,10 +184,10 @@ def test_countable_cores_never_exceed_physical_ones(
         rows = left[name][at[name]]
         epochs[name], sequences[name] = epochs[name] + (how == "anew"), sequences[name] + 1
         said = {"epoch": epochs[name], "sequence": sequences[name]}
-        fleet.state.apply(reported(name, rows, **said), fleet.now, columns=columns_of(rows))
+        fleet.state.apply_event(reported(name, rows, **said), fleet.now, columns=columns_of(rows))
         sequences[name] += 1
         beat = changed(name, sequences[name], epoch=epochs[name])
-        fleet.state.apply(beat, fleet.now, columns=NO_NODES)
+        fleet.state.apply_event(beat, fleet.now, columns=NO_NODES)
         owned, first, second = (cores(fleet, one) for one in left)
         assert owned + (first - CORES) + (second - CORES) <= CORES
 

@@ -8,11 +8,11 @@ from planner.core.explaining import explanation, exporting
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.requests import decisions
-from planner.core.requests.answers import capacity
+from planner.core.requests.answers import capacity_reply
 from spillway.api import ApplyRequest, CapacityRequest, ExplainReply, ExplainRequest, ScaleRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged
-from spillway.feasibility.fit import fit, fit_of_group
+from spillway.feasibility.fit import compute_fit, replicas_on_group_node
 from spillway.feasibility.volumes import NO_CLAIMS
 from spillway.model import (
     NamespaceFacts,
@@ -46,14 +46,14 @@ def say(fleet: Fleet, cluster: str, *claims: VolumeClaim, left_out: bool = False
     sequence = view._blocks[0].sequence + 1
     removed = ("default",) if gone else ()
     event = CapacityChanged(cluster, EPOCH, 0, sequence, 0, b"", (), (), (), "", spaces, removed)
-    fleet.state.apply(event, fleet.now, columns=NO_NODES)
+    fleet.state.apply_event(event, fleet.now, columns=NO_NODES)
 
 
 def apply(fleet: Fleet, replicas: int, name: str = "web", pod: Any = CLAIMED, **spec: Any) -> Any:
     manifests = (deployment(replicas, name, pod), *((policy(**spec),) if spec else ()))
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
     for event in decided.events:
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
     return decided.reply
 
 
@@ -85,7 +85,7 @@ ROOMS: dict[str, tuple[tuple[VolumeLimit, ...], list[int]]] = {
 @pytest.mark.parametrize(("limits", "expected"), ROOMS.values(), ids=ROOMS)
 def test_nodes_take_what_every_volume_lets_run_there(limits: tuple[VolumeLimit, ...], expected: list[int]) -> None:
     nodes = nodes_of(zoned("n1", "z1"), zoned("n2", "z2"), node("n3"))
-    assert fit(shape(volume_limits=limits), nodes).per_node[:3].tolist() == expected
+    assert compute_fit(shape(volume_limits=limits), nodes).per_node[:3].tolist() == expected
 
 
 def test_zones_where_the_volume_is_not_count_for_a_spread() -> None:
@@ -93,10 +93,10 @@ def test_zones_where_the_volume_is_not_count_for_a_spread() -> None:
     spread = (Spread(PodSelector(()), 1, topology_key=ZONE, others_only=False),)
     web = (Spread(PodSelector((Requirement("app", "In", ("web",)),)), 1, topology_key=ZONE),)
     nodes = nodes_of(zoned("n1", "z1"), zoned("n2", "z2"))
-    by_volume = fit(shape(volume_limits=(in_zone("z1"),), spread=web), nodes)
-    by_affinity = fit(shape(node_terms=in_zone("z1").terms, spread=web), nodes)
+    by_volume = compute_fit(shape(volume_limits=(in_zone("z1"),), spread=web), nodes)
+    by_affinity = compute_fit(shape(node_terms=in_zone("z1").terms, spread=web), nodes)
     assert (by_volume.total, by_affinity.total) == (1, 4)
-    assert fit(shape(volume_limits=(in_zone("z1"),), spread=spread), nodes).total == 4
+    assert compute_fit(shape(volume_limits=(in_zone("z1"),), spread=spread), nodes).total == 4
 
 
 GROUPS: dict[str, tuple[VolumeLimit, int]] = {
@@ -111,7 +111,7 @@ GROUPS: dict[str, tuple[VolumeLimit, int]] = {
 
 @pytest.mark.parametrize(("limit", "expected"), GROUPS.values(), ids=GROUPS)
 def test_nodes_to_come_are_promised_by_labels_that_they_will_have(limit: VolumeLimit, expected: int) -> None:
-    assert fit_of_group(shape(volume_limits=(limit,)), group(labels=((ZONE, "z1"),))) == expected
+    assert replicas_on_group_node(shape(volume_limits=(limit,)), group(labels=((ZONE, "z1"),))) == expected
 
 
 def test_each_cluster_is_used_where_its_own_volume_is() -> None:
@@ -182,15 +182,15 @@ def test_what_is_not_computed_is_named_in_every_answer(
     fleet = Fleet(a=[node("n1")])
     say(fleet, "a", *claims, left_out=left_out)
     asked = texts(deployment(1, pod=CLAIMED))
-    assert capacity(fleet.state, CapacityRequest(asked), fleet.now).unmodelled == expected
+    assert capacity_reply(fleet.state, CapacityRequest(asked), fleet.now).unmodelled == expected
     assert apply(fleet, 1).unmodelled == expected
-    scaled = decisions.scale(fleet.state, ScaleRequest("default", "web", 2), fleet.moment())
+    scaled = decisions.decide_scale(fleet.state, ScaleRequest("default", "web", 2), fleet.moment())
     assert scaled.reply.unmodelled == expected
     assert explained(fleet).unmodelled == expected
 
 
 def explained(fleet: Fleet, **asked: Any) -> ExplainReply:
-    steps = explanation.explain(fleet.state, ExplainRequest("default", "web", **asked), fleet.moment(), None)
+    steps = explanation.explain_placement(fleet.state, ExplainRequest("default", "web", **asked), fleet.moment(), None)
     while True:
         try:
             next(steps)
@@ -225,8 +225,8 @@ def test_an_exported_state_knows_the_claims() -> None:
     fleet = two_clusters()
     say(fleet, "b", left_out=True)
     copy = PlannerState(PlannerRules())
-    for event, columns in exporting.events_of(fleet.state, fleet.now):
-        copy.apply(event, fleet.now, columns=columns)
+    for event, columns in exporting.exported_events(fleet.state, fleet.now):
+        copy.apply_event(event, fleet.now, columns=columns)
     for name in ("a", "b"):
         assert copy.claims_in(name, "default") == fleet.state.claims_in(name, "default") != NO_CLAIMS
 

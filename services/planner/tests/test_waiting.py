@@ -21,57 +21,59 @@ def rooms(certain: int) -> Rooms:
 def listed(*keys: tuple[str, str]) -> WaitingList:
     waiting = WaitingList()
     for key in keys:
-        waiting.put(key, SHAPE)
-    waiting.touch("own-1")
+        waiting.put_workload(key, SHAPE)
+    waiting.mark_changed_clusters("own-1")
     return waiting
 
 
 def test_room_that_another_takes_and_gives_back_between_two_looks_is_a_gain() -> None:
     """Seed 197: the first takes all, the second finds none; when it is back at the next look, the second is due."""
     waiting = listed(FIRST, SECOND)
-    waiting.look(lambda _cluster, _shape: rooms(4), 99)
-    assert waiting.due(9) == [FIRST, SECOND]
-    waiting.tried(FIRST, lambda _cluster, _shape: rooms(4))
-    waiting.touch("own-1")
-    waiting.tried(SECOND, lambda _cluster, _shape: rooms(0))
-    assert waiting.due(9) == []
-    waiting.touch("own-1")
-    waiting.look(lambda _cluster, _shape: rooms(4), 99)
-    assert SECOND in waiting.due(9)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
+    assert waiting.due_workloads(9) == [FIRST, SECOND]
+    waiting.note_tried(FIRST, lambda _cluster, _shape: rooms(4))
+    waiting.mark_changed_clusters("own-1")
+    waiting.note_tried(SECOND, lambda _cluster, _shape: rooms(0))
+    assert waiting.due_workloads(9) == []
+    waiting.mark_changed_clusters("own-1")
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
+    assert SECOND in waiting.due_workloads(9)
 
 
 def test_a_gain_that_one_try_sees_first_is_not_hidden_from_the_others() -> None:
     waiting = listed(FIRST, SECOND)
-    waiting.look(lambda _cluster, _shape: rooms(0), 99)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(0), 99)
     for key in (FIRST, SECOND):
-        waiting.done(key)
-    waiting.touch("own-1")
-    waiting.tried(FIRST, lambda _cluster, _shape: rooms(2))
-    waiting.look(lambda _cluster, _shape: rooms(2), 99)
-    assert waiting.due(9) == [SECOND]
+        waiting.remove_from_due(key)
+    waiting.mark_changed_clusters("own-1")
+    waiting.note_tried(FIRST, lambda _cluster, _shape: rooms(2))
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(2), 99)
+    assert waiting.due_workloads(9) == [SECOND]
 
 
 def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
     waiting = listed(FIRST, SECOND)
     third = ("shop", "third")
-    waiting.put(third, SHAPE, priority=5)
-    waiting.look(lambda _cluster, _shape: rooms(4), 99)
-    assert waiting.due(9) == [third, FIRST, SECOND]
-    waiting.put(SECOND, SHAPE, priority=9)
-    assert waiting.due(2) == [SECOND, third]
+    waiting.put_workload(third, SHAPE, priority=5)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
+    assert waiting.due_workloads(9) == [third, FIRST, SECOND]
+    waiting.put_workload(SECOND, SHAPE, priority=9)
+    assert waiting.due_workloads(2) == [SECOND, third]
 
 
 def test_a_namespace_that_no_room_helps_delays_another_by_one_turn() -> None:
     """Workloads that wait for their own policy's limits are due at each gain, thousands of them, longest due first."""
     waiting = listed(*(("greedy", str(number)) for number in range(200)), FIRST, SECOND, ("office", "first"))
-    waiting.look(lambda _cluster, _shape: rooms(4), 999)
-    assert waiting.due(5) == [("greedy", "0"), FIRST, ("office", "first"), ("greedy", "1"), SECOND]
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 999)
+    assert waiting.due_workloads(5) == [("greedy", "0"), FIRST, ("office", "first"), ("greedy", "1"), SECOND]
     for key in (FIRST, SECOND):
-        waiting.done(key)
-    assert waiting.due(3) == [("office", "first"), ("greedy", "0"), ("greedy", "1")], "its turn was the longest ago"
+        waiting.remove_from_due(key)
+    assert waiting.due_workloads(3) == [("office", "first"), ("greedy", "0"), ("greedy", "1")], (
+        "its turn was the longest ago"
+    )
     for key in [key for key in waiting if key[0] == "greedy"]:
-        waiting.drop(key)
-    assert waiting.due(9) == [("office", "first")]
+        waiting.drop_workload(key)
+    assert waiting.due_workloads(9) == [("office", "first")]
 
 
 due_keys = st.tuples(st.sampled_from(("shop", "office", "bank", "mill")), st.integers(0, 30).map(str))
@@ -82,14 +84,14 @@ def test_each_namespace_of_the_highest_priority_has_its_turn(priorities: dict[tu
     """With n namespaces, each workload that is the longest due of its own is tried within n tries."""
     waiting = WaitingList()
     for key, priority in priorities.items():
-        waiting.put(key, SHAPE, priority)
-    waiting.touch("own-1")
-    waiting.look(lambda _cluster, _shape: rooms(4), 99)
+        waiting.put_workload(key, SHAPE, priority)
+    waiting.mark_changed_clusters("own-1")
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
     tried = list[tuple[str, str]]()
-    while due := waiting.due(most):
+    while due := waiting.due_workloads(most):
         for key in due:
             tried.append(key)
-            waiting.done(key)
+            waiting.remove_from_due(key)
     assert sorted(tried) == sorted(priorities)
     assert [priorities[key] for key in tried] == sorted(priorities.values(), reverse=True)
     for priority in (0, 1):
@@ -107,29 +109,29 @@ def test_each_namespace_of_the_highest_priority_has_its_turn(priorities: dict[tu
 def test_when_a_brake_goes_all_are_due_for_whom_there_is_room() -> None:
     """Seed 850930: a frozen cluster took none, and its room did not grow when it was released."""
     waiting = listed(FIRST)
-    waiting.put(SECOND, Shape("shop", (("cpu", 9000), ("pods", 1))))
-    waiting.look(lambda _cluster, shape: rooms(4 if shape == SHAPE else 0), 99)
+    waiting.put_workload(SECOND, Shape("shop", (("cpu", 9000), ("pods", 1))))
+    waiting.look_at_changed_clusters(lambda _cluster, shape: rooms(4 if shape == SHAPE else 0), 99)
     for key in (FIRST, SECOND):
-        waiting.done(key)
+        waiting.remove_from_due(key)
     waiting.retry_hopeful()
-    assert waiting.due(9) == [FIRST]
+    assert waiting.due_workloads(9) == [FIRST]
 
 
 def test_a_look_is_bounded_and_the_next_one_begins_where_it_ended() -> None:
     """It ends with a whole cluster; one that was touched again meanwhile comes after those that wait for their look."""
     waiting, looked_at = WaitingList(), list[str]()
-    waiting.put(FIRST, SHAPE)
-    waiting.put(SECOND, Shape("shop", (("cpu", 500), ("pods", 1))))
+    waiting.put_workload(FIRST, SHAPE)
+    waiting.put_workload(SECOND, Shape("shop", (("cpu", 500), ("pods", 1))))
     for cluster in ("own-1", "own-2", "own-3"):
-        waiting.touch(cluster)
+        waiting.mark_changed_clusters(cluster)
 
     def look() -> list[str]:
         looked_at.clear()
-        waiting.look(lambda cluster, _shape: looked_at.append(cluster) or rooms(1), 3)
+        waiting.look_at_changed_clusters(lambda cluster, _shape: looked_at.append(cluster) or rooms(1), 3)
         return looked_at
 
     assert look() == ["own-1", "own-1", "own-2", "own-2"]
-    waiting.touch("own-1")
+    waiting.mark_changed_clusters("own-1")
     assert look() == ["own-3", "own-3", "own-1", "own-1"]
     assert look() == []
 
@@ -140,14 +142,14 @@ def test_who_was_tried_on_less_than_there_is_becomes_due(steps: list[tuple[str, 
     waiting = listed(FIRST, SECOND)
     tried_on = {FIRST: 0, SECOND: 0}
     for what, certain in steps:
-        waiting.touch("own-1")
+        waiting.mark_changed_clusters("own-1")
         if what == "look":
-            waiting.look(lambda _cluster, _shape, certain=certain: rooms(certain), 99)
+            waiting.look_at_changed_clusters(lambda _cluster, _shape, certain=certain: rooms(certain), 99)
         else:
             key = FIRST if what == "first" else SECOND
-            waiting.tried(key, lambda _cluster, _shape, certain=certain: rooms(certain))
+            waiting.note_tried(key, lambda _cluster, _shape, certain=certain: rooms(certain))
             tried_on[key] = certain
-    waiting.touch("own-1")
-    waiting.look(lambda _cluster, _shape: rooms(2), 99)
-    due = waiting.due(9)
+    waiting.mark_changed_clusters("own-1")
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(2), 99)
+    due = waiting.due_workloads(9)
     assert [key for key, certain in tried_on.items() if certain < 2 and key not in due] == []

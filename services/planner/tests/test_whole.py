@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from planner.core.background import aftermath, moves
 from planner.core.background.round import RoundMemory, steps_of_round
 from planner.core.division.situation import Division, HeldReplicas, Situation
-from planner.core.feasibility.reservation import reserve
+from planner.core.feasibility.reservation import compute_reservation
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import UnlimitedAllowance
-from planner.core.manifests.policy import policy_of
+from planner.core.manifests.policy import read_policy
 from planner.core.manifests.request import read_manifests
 from planner.core.placement import placing
 from planner.core.placement.whole import divide_whole
@@ -126,7 +126,7 @@ def divided(
     return divide_whole(
         Situation(
             replicas=replicas,
-            policy=policy_of(policy(tiers=OWN_FIRST, limits=list(limits))),
+            policy=read_policy(policy(tiers=OWN_FIRST, limits=list(limits))),
             clusters=[cluster(name, name.partition("-")[0]) for name in NAMES],
             held=kept,
             room=lambda name, node_groups: rooms.get(name, room(0)) if not node_groups else room(0),
@@ -185,11 +185,11 @@ def test_what_is_only_possible_waits_for_binds_and_then_is_not_there() -> None:
 
 def test_what_it_waits_for_is_said() -> None:
     nowhere = divided(5, {"own-1": room(4)})
-    assert nowhere.waiting_for().startswith(
+    assert nowhere.waiting_text().startswith(
         "a StatefulSet goes whole to one cluster (own-1: cpu (1 node); own-2: cpu (1 node)"
     )
     at_home = divided(5, {"own-2": room(9)}, {"own-1": 3})
-    assert at_home.waiting_for().startswith("a StatefulSet goes whole to one cluster and is in own-1 (")
+    assert at_home.waiting_text().startswith("a StatefulSet goes whole to one cluster and is in own-1 (")
 
 
 # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,17 +203,17 @@ def fleet_of() -> Fleet:
 def keep(fleet: Fleet, events: tuple[Event | Tombstone, ...]) -> None:
     for event in events:
         assert not isinstance(event, Tombstone)
-        fleet.state.apply(event, fleet.now)
+        fleet.state.apply_event(event, fleet.now)
 
 
 def apply(fleet: Fleet, *manifests: dict[str, Any]) -> PlacementReply:
-    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests), ""), fleet.moment())
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests), ""), fleet.moment())
     keep(fleet, decided.events)
     return decided.reply
 
 
 def scale(fleet: Fleet, replicas: int, name: str = "db") -> PlacementReply:
-    decided = decisions.scale(fleet.state, ScaleRequest("", name, replicas, ""), fleet.moment())
+    decided = decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas, ""), fleet.moment())
     keep(fleet, decided.events)
     return decided.reply
 
@@ -323,7 +323,7 @@ def test_a_statefulset_of_none_stays_where_it_was() -> None:
     apply(fleet, statefulset(0), policy(tiers=OWN_FIRST))
     assert not parts(fleet)["own-1"].removing
     assert placed(scale(fleet, 2)) == {"own-1": 2}
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
     assert parts(fleet)["own-1"].removing
 
 
@@ -333,8 +333,8 @@ def test_a_statefulset_of_none_stays_where_it_was() -> None:
 def drained(fleet: Fleet, cluster: str, phase: str = PHASE_DRAINING) -> ClusterMovesReply:
     set_to = membership.set_phase(fleet.state, SetClusterPhaseRequest(cluster, phase), fleet.moment())
     keep(fleet, set_to.events)
-    for workload in moves.due(fleet.state, fleet.now, UnlimitedAllowance()):
-        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
+    for workload in moves.workloads_due_to_move(fleet.state, fleet.now, UnlimitedAllowance()):
+        keep(fleet, moves.next_move_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
     return set_to.reply
 
 
@@ -370,7 +370,7 @@ def test_a_cluster_that_is_to_leave_says_that_an_empty_statefulset_keeps_it() ->
     drained(fleet, "own-1", PHASE_ACTIVE)
     assert said(fleet) == ""
     drained(fleet, "own-1", PHASE_LEAVING)
-    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
+    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
     assert parts(fleet)["own-1"].removing
 
 
@@ -383,21 +383,21 @@ def said(fleet: Fleet) -> str:
 def after(fleet: Fleet, seconds: float) -> None:
     fleet.now += seconds
     fleet.beat()
-    aftermath.watch(fleet.state, fleet.now)
+    aftermath.update_progress_timers(fleet.state, fleet.now)
 
 
 def take_back(fleet: Fleet) -> bool:
     """Whether anything was due."""
-    due = list(aftermath.take_backs(fleet.state, fleet.moment()))
+    due = list(aftermath.workloads_to_take_back(fleet.state, fleet.moment()))
     for workload, counts in due:
-        aftermath.hold(fleet.state, workload, counts, fleet.now)
-        keep(fleet, placing.take_back(fleet.state, workload, counts, fleet.moment()).events)
+        aftermath.hold_clusters(fleet.state, workload, counts, fleet.now)
+        keep(fleet, placing.take_back_replicas(fleet.state, workload, counts, fleet.moment()).events)
     return bool(due)
 
 
 def retry(fleet: Fleet) -> None:
-    for workload in aftermath.next_waiting(fleet.state, fleet.now):
-        keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+    for workload in aftermath.next_waiting_workloads(fleet.state, fleet.now):
+        keep(fleet, aftermath.retry_waiting_workload(fleet.state, workload, fleet.moment()).events)
 
 
 def test_with_pods_bound_nothing_is_taken_back() -> None:
@@ -423,8 +423,8 @@ def test_with_none_bound_it_goes_elsewhere_once_its_cluster_says_absent() -> Non
     assert {name: (part.replicas, part.removing) for name, part in parts(fleet).items()} == {"own-1": (0, True)}
     assert "own-1 may still hold it" in fleet.state.workloads[DB].placement.waiting_for  # type: ignore[union-attr]
     fleet.change("own-1", facts_removed=[DB])
-    fleet.state.apply(observed("own-1", DB, parts(fleet)["own-1"].version, "Absent"), fleet.now)
-    keep(fleet, aftermath.settle(fleet.state, DB, fleet.moment()).events)
+    fleet.state.apply_event(observed("own-1", DB, parts(fleet)["own-1"].version, "Absent"), fleet.now)
+    keep(fleet, aftermath.settle_workload(fleet.state, DB, fleet.moment()).events)
     retry(fleet)
     assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-2": 3}
 
@@ -446,7 +446,7 @@ def test_with_none_bound_it_goes_elsewhere_once_its_cluster_says_absent() -> Non
 )
 def test_what_is_reserved_for_a_job(shown: WorkloadFacts | None, completions: int | None, free: int) -> None:
     part = Part("own-1", V, 4, 0, 4, False)
-    assert reserve(part, shown, ONE_POD, (), 0, completions).free == free
+    assert compute_reservation(part, shown, ONE_POD, (), 0, completions).free == free
 
 
 def test_nothing_is_held_for_a_job_that_ended_and_is_gone() -> None:
@@ -454,9 +454,9 @@ def test_nothing_is_held_for_a_job_that_ended_and_is_gone() -> None:
     apply(fleet, job(3))
     key, version = ("default", "sum"), parts(fleet, "sum")["own-1"].version
     assert fleet.state.reservation(key, "own-1").free == 3
-    fleet.state.apply(observed("own-1", key, version, STATE_ENDED), fleet.now)
+    fleet.state.apply_event(observed("own-1", key, version, STATE_ENDED), fleet.now)
     assert fleet.state.reservation(key, "own-1").free == 0
-    fleet.state.apply(observed("own-1", key, version, STATE_PRESENT, 2), fleet.now)
+    fleet.state.apply_event(observed("own-1", key, version, STATE_PRESENT, 2), fleet.now)
     assert fleet.state.reservation(key, "own-1").free == 3
 
 
@@ -504,7 +504,9 @@ class Played:
                 case "apply":
                     apply(fleet, statefulset(value), policy(tiers=OWN_FIRST, onClusterLoss={"after": "30s"}))
                 case "delete":
-                    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "db", ""), fleet.moment()).events)
+                    keep(
+                        fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db", ""), fleet.moment()).events
+                    )
         except RequestError:
             return
         if what == "lost":
@@ -529,7 +531,7 @@ class Played:
             elif what == "absent" and part.removing and name == value:
                 fleet.change(name, facts_removed=[DB])
                 self.said += 1
-                fleet.state.apply(observed(name, DB, part.version, "Absent"), fleet.now)
+                fleet.state.apply_event(observed(name, DB, part.version, "Absent"), fleet.now)
                 self.may_have.pop(name, None)
 
     def look_after(self) -> None:

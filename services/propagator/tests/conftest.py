@@ -126,7 +126,7 @@ class Fleet:
         return ClusterApi(transport, joined.cluster, ClusterApiSettings(), random=Random(0))
 
     def deployment(self, cluster: str, name: str = "web", namespace: str = "default") -> dict[str, Any] | None:
-        return self.clusters[cluster].get("deployments", name, namespace)
+        return self.clusters[cluster].get_object("deployments", name, namespace)
 
     def replicas(self, cluster: str, name: str = "web") -> int:
         found = self.deployment(cluster, name)
@@ -224,12 +224,12 @@ class Fleet:
         _, _, task = self._instances.pop(instance)
         task.cancel()
         await asyncio.wait([task])
-        self.broker.drop(self.buses[instance])
+        self.broker.remove_memberships(self.buses[instance])
 
     # ── What was said ──
 
     async def listen(self) -> None:
-        async with LocalBus(self.broker, FLEET, "listener").follow((WORKLOAD_STATUS, SHAPES)) as feed:
+        async with LocalBus(self.broker, FLEET, "listener").follow_topics((WORKLOAD_STATUS, SHAPES)) as feed:
             async for batch in feed:
                 for record in batch.records:
                     (self.said_of_shapes if record.topic == SHAPES.name else self.said).append(record)

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from propagator.core.admission import admitted_shape, outcome_of_refusal, pod_to_try, read_pod, words_of_refusal
+from propagator.core.admission import (
+    admitted_shape,
+    outcome_of_refusal,
+    pod_for_dry_run,
+    read_dry_run_answer,
+    refusal_without_pod_name,
+)
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED
 
 ANY_POD = [
@@ -24,7 +30,7 @@ def template(**spec: Any) -> dict[str, Any]:
 
 def answered(**spec: Any) -> dict[str, Any]:
     """A pod of template(), as an API server gives it back, with more of its spec."""
-    pod = pod_to_try(template(), "default", "web", "d1")
+    pod = pod_for_dry_run(template(), "default", "web", "d1")
     return {**pod, "spec": {**pod["spec"], "tolerations": ANY_POD, "priority": 0, "nodeSelector": {}, **spec}}
 
 
@@ -101,10 +107,10 @@ def test_a_default_priority_class_is_a_difference_that_quotas_see() -> None:
 
 
 def test_what_cannot_be_read_is_not_asked() -> None:
-    state, message, shape = read_pod(answered(containers=[]), template(), "default")
+    state, message, shape = read_dry_run_answer(answered(containers=[]), template(), "default")
     assert (state, shape) == (SHAPE_UNASKED, None)
     assert "containers" in message
-    assert read_pod(answered(), template(), "default") == (SHAPE_ADMITTED, "", None)
+    assert read_dry_run_answer(answered(), template(), "default") == (SHAPE_ADMITTED, "", None)
 
 
 NO_PODS: dict[str, dict[str, Any]] = {
@@ -120,7 +126,7 @@ NO_PODS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("pod", NO_PODS.values(), ids=NO_PODS)
 def test_a_member_that_answers_nonsense_ends_no_propagator(pod: dict[str, Any]) -> None:
-    state, message, shape = read_pod(pod, template(), "default")
+    state, message, shape = read_dry_run_answer(pod, template(), "default")
     assert (state, shape) == (SHAPE_UNASKED, None)
     assert message.startswith("what came back")
 
@@ -149,14 +155,14 @@ def test_a_refusal_is_of_the_template_of_our_rights_or_of_this_moment(status: in
 
 
 def test_the_name_that_a_pod_was_given_is_not_news() -> None:
-    one, other = (words_of_refusal(f'pods "web-{end}" is forbidden: why', "web") for end in ("a1b2c", "d3e4f"))
+    one, other = (refusal_without_pod_name(f'pods "web-{end}" is forbidden: why', "web") for end in ("a1b2c", "d3e4f"))
     assert one == other == 'pods "web-…" is forbidden: why'
 
 
 def test_the_pod_is_made_as_a_controller_makes_it() -> None:
     declared = template()
     declared["metadata"]["annotations"] = {"inject": "yes"}
-    made = pod_to_try(declared, "default", "w" * 80, "0123456789abcdef")
+    made = pod_for_dry_run(declared, "default", "w" * 80, "0123456789abcdef")
     assert made["metadata"]["generateName"] == "w" * 58
     assert made["metadata"]["labels"] == {"app": "web", "pod-template-hash": "0123456789"}
     assert made["metadata"]["annotations"] == {"inject": "yes"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from propagator.core.desired import UNTOUCHED, DesiredState, PartTarget, TouchedTargets
-from spillway.addresses import CLUSTERS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, WORKLOADS, address_of
+from spillway.addresses import CLUSTERS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, WORKLOADS, address_of_event
 from spillway.events import (
     ClusterJoined,
     ClusterLeft,
@@ -46,8 +46,8 @@ def view(*events: Event) -> DesiredState:
 
 
 def apply(desired: DesiredState, event: Event) -> TouchedTargets:
-    address = address_of(event)
-    return desired.apply(address.topic.name, address.key, event)
+    address = address_of_event(event)
+    return desired.apply_record(address.topic.name, address.key, event)
 
 
 HELD = {
@@ -101,14 +101,14 @@ HELD = {
 
 @pytest.mark.parametrize(("events", "lacking"), HELD.values(), ids=HELD.keys())
 def test_held_until_all_that_it_names_is_read(events: tuple[Event, ...], lacking: str) -> None:
-    wanted = view(*events).wanted(OWN)
+    wanted = view(*events).wanted_state(OWN)
     assert wanted is not None
     assert wanted.lacking == lacking
 
 
 def test_what_is_not_placed_is_not_wanted() -> None:
-    assert view(DECLARED).wanted(OWN) is None
-    assert view(DECLARED, placed(1, "cloud-1")).wanted(OWN) is None
+    assert view(DECLARED).wanted_state(OWN) is None
+    assert view(DECLARED, placed(1, "cloud-1")).wanted_state(OWN) is None
 
 
 def test_a_placement_touches_the_clusters_that_it_lists_and_listed() -> None:
@@ -136,36 +136,36 @@ OLDER = {
 @pytest.mark.parametrize(("events", "late"), OLDER.values(), ids=OLDER.keys())
 def test_what_is_older_than_known_is_dropped(events: tuple[Event, ...], late: Event) -> None:
     desired = view(*events)
-    before = desired.wanted(OWN)
+    before = desired.wanted_state(OWN)
     assert apply(desired, late) == UNTOUCHED
-    assert desired.wanted(OWN) == before
+    assert desired.wanted_state(OWN) == before
 
 
 def test_a_tombstone_of_a_placement_forgets_it() -> None:
     desired = view(DECLARED, placed(1, "own-1"), observed(7, 1))
-    assert desired.superseded() == frozenset()
-    assert desired.apply(PLACEMENTS.name, "shop/web", None).targets == {OWN}
-    assert (desired.wanted(OWN), desired.lists(OWN), desired.empty) == (None, False, True)
-    assert desired.superseded() == {OWN}
-    desired.apply(WORKLOAD_STATUS.name, "shop/web/own-1", None)
-    assert desired.superseded() == frozenset()
+    assert desired.targets_of_obsolete_statuses() == frozenset()
+    assert desired.apply_record(PLACEMENTS.name, "shop/web", None).targets == {OWN}
+    assert (desired.wanted_state(OWN), desired.is_target_listed(OWN), desired.has_no_placements) == (None, False, True)
+    assert desired.targets_of_obsolete_statuses() == {OWN}
+    desired.apply_record(WORKLOAD_STATUS.name, "shop/web/own-1", None)
+    assert desired.targets_of_obsolete_statuses() == frozenset()
 
 
 def test_after_a_tombstone_generations_may_begin_again() -> None:
     desired = view(DECLARED, CONFIG, placed(2, "own-1"))
     for topic, key in ((WORKLOADS, "shop/web"), (DEPENDENCIES, "ConfigMap/shop/c"), (PLACEMENTS, "shop/web")):
-        desired.apply(topic.name, key, None)
+        desired.apply_record(topic.name, key, None)
     apply(desired, replace(DECLARED, generation=1))
     apply(desired, placed(1, "own-1", generation=1))
-    wanted = desired.wanted(OWN)
+    wanted = desired.wanted_state(OWN)
     assert wanted is not None
     assert wanted.lacking == ""
 
 
 def test_a_tombstone_of_a_declaration_holds_what_is_placed() -> None:
     desired = view(DECLARED, placed(1, "own-1"))
-    assert desired.apply(WORKLOADS.name, "shop/web", None).targets == {OWN}
-    wanted = desired.wanted(OWN)
+    assert desired.apply_record(WORKLOADS.name, "shop/web", None).targets == {OWN}
+    wanted = desired.wanted_state(OWN)
     assert wanted is not None
     assert wanted.lacking
 
@@ -175,7 +175,7 @@ def test_a_status_of_a_lower_epoch_behind_a_higher_is_dropped() -> None:
     assert apply(desired, observed(6, 9, "Refused")) == UNTOUCHED
     assert apply(desired, observed(7, 4)) == UNTOUCHED
     assert apply(desired, observed(7, 2, "Refused")) == UNTOUCHED
-    assert desired.status(OWN) == observed(7, 4)
+    assert desired.logged_status(OWN) == observed(7, 4)
 
 
 def test_clusters_join_and_leave() -> None:
@@ -187,7 +187,7 @@ def test_clusters_join_and_leave() -> None:
     assert apply(desired, ClusterLeft("own-1")).clusters
     assert not apply(desired, ClusterLeft("own-1")).clusters
     apply(desired, joined)
-    assert desired.apply(CLUSTERS.name, "own-1", None).clusters
+    assert desired.apply_record(CLUSTERS.name, "own-1", None).clusters
     assert desired.clusters == {}
 
 
@@ -206,5 +206,5 @@ def test_order_and_repetition_across_keys_do_not_matter(events: list[Event], ran
     other = [*events, *events]
     random.shuffle(other)  # type: ignore[attr-defined]
     one, two = view(*events), view(*other)
-    assert one.wanted(OWN) == two.wanted(OWN)
-    assert one.status(OWN) == two.status(OWN)
+    assert one.wanted_state(OWN) == two.wanted_state(OWN)
+    assert one.logged_status(OWN) == two.logged_status(OWN)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.looptime
 async def answers(fleet: Any, names: tuple[str, ...]) -> dict[str, WorkloadFound]:
     """By name, once all of them are there."""
     said: dict[str, WorkloadFound] = {}
-    async with LocalBus(fleet.broker, FLEET, "planner").follow((FOUND_WORKLOADS,)) as feed, asyncio.timeout(60):
+    async with LocalBus(fleet.broker, FLEET, "planner").follow_topics((FOUND_WORKLOADS,)) as feed, asyncio.timeout(60):
         async for batch in feed:
             said |= {one.event.name: one.event for one in batch.records if isinstance(one.event, WorkloadFound)}
             if said.keys() >= set(names):

@@ -137,7 +137,7 @@ async def test_whatever_an_answer_says_of_itself_it_is_of_the_kind_that_was_aske
 async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says_so(fleet: Fleet, where: str) -> None:
     next_action, carry_out, observed = (
         cluster_worker.next_action,
-        member.MemberCluster.carry_out,
+        member.MemberCluster.carry_out_action,
         cluster_worker.observed,
     )
 
@@ -159,7 +159,7 @@ async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says
             case "when it is touched":
                 patched.setattr(cluster_worker, "next_action", stumbles_deciding)
             case "when it is worked on":
-                patched.setattr(member.MemberCluster, "carry_out", stumbles_writing)
+                patched.setattr(member.MemberCluster, "carry_out_action", stumbles_writing)
             case _:
                 patched.setattr(cluster_worker, "observed", stumbles_showing)
         await fleet.start()
@@ -201,7 +201,7 @@ async def test_an_error_at_what_one_cluster_tells_costs_no_other_cluster(fleet: 
         await asyncio.sleep(5)
         assert fleet.replicas("own-2") == 3
     await asyncio.sleep(61)
-    assert (fleet.replicas("own-1"), propagator.held) == (1, {"own-1", "own-2"})
+    assert (fleet.replicas("own-1"), propagator.clusters_worked_on) == (1, {"own-1", "own-2"})
 
 
 @on_fleet
@@ -239,7 +239,7 @@ async def test_a_question_that_meets_an_error_is_answered_with_it(fleet: Fleet) 
         await asyncio.sleep(2)
         await fleet.planner.publish(AdoptionAsked(Generation(1, 1), "default", "web", ("own-1",), ""))
         await asyncio.sleep(5)
-    async with LocalBus(fleet.broker, FLEET, "reader").follow((FOUND_WORKLOADS,)) as feed:
+    async with LocalBus(fleet.broker, FLEET, "reader").follow_topics((FOUND_WORKLOADS,)) as feed:
         answered += [one.event for one in (await anext(aiter(feed))).records if isinstance(one.event, WorkloadFound)]
     (said,) = answered
     assert (said.state, said.message) == (FOUND_REFUSED, "propagator met an error of its own: KeyError: 'Foo'")

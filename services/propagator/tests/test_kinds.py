@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from propagator.core.kinds import KINDS, refused_text
+from propagator.core.kinds import KINDS, refused_write_text
 from propagator.core.live import LiveWorkload, workload_from_manifest, workload_from_struct
 from propagator.core.manifests import workload_manifest
 from sim.manifests import job, statefulset
@@ -70,10 +70,10 @@ def _shown(found: LiveWorkload) -> tuple[Any, ...]:
 
 
 def test_what_a_member_refuses_is_said_with_what_helps() -> None:
-    assert "delete the Job first" in refused_text("Job", "spec.template: field is immutable")
-    assert "delete it first" in refused_text("StatefulSet", "updates to statefulset spec for fields other than")
-    assert refused_text("Job", "exceeded quota: few") == "exceeded quota: few"
-    assert refused_text("Deployment", "spec.selector: field is immutable") == "spec.selector: field is immutable"
+    assert "delete the Job first" in refused_write_text("Job", "spec.template: field is immutable")
+    assert "delete it first" in refused_write_text("StatefulSet", "updates to statefulset spec for fields other than")
+    assert refused_write_text("Job", "exceeded quota: few") == "exceeded quota: few"
+    assert refused_write_text("Deployment", "spec.selector: field is immutable") == "spec.selector: field is immutable"
 
 
 async def api_of(fleet: Any) -> ClusterApi:

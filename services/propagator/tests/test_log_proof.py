@@ -16,7 +16,7 @@ def test_a_suspension_counts(monkeypatch: pytest.MonkeyPatch, suspended: float, 
     real, proof = time.clock_gettime, LogProof(5.0)
 
     async def asks() -> bool:
-        proof.proven(asyncio.get_running_loop().time())
+        proof.note_log_read_up_to(asyncio.get_running_loop().time())
         slept = {time.CLOCK_BOOTTIME: suspended}
         monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + slept.get(clock, 0.0))
         return proof.holds()
@@ -29,8 +29,8 @@ def test_a_suspension_counts(monkeypatch: pytest.MonkeyPatch, suspended: float, 
 async def test_it_holds_for_so_long_and_an_older_one_takes_nothing_back() -> None:
     proof, loop = LogProof(5.0), asyncio.get_running_loop()
     assert not proof.holds()
-    proof.proven(loop.time())
-    proof.proven(loop.time() - 4)
+    proof.note_log_read_up_to(loop.time())
+    proof.note_log_read_up_to(loop.time() - 4)
     await asyncio.sleep(4.9)
     assert proof.holds()
     await asyncio.sleep(0.2)

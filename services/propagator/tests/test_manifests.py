@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from propagator.core.live import DependencyReference, version_from
+from propagator.core.live import DependencyReference, parse_version_annotation
 from propagator.core.manifests import (
     BadManifest,
     dependency_manifest,
     manifest_digest,
-    template_named,
     template_references,
+    template_with_digest,
     workload_label,
     workload_manifest,
 )
@@ -131,7 +131,7 @@ def test_long_names_make_labels_that_differ() -> None:
     ],
 )
 def test_versions_that_can_be_read(text: str, version: Generation) -> None:
-    assert version_from(text) == version
+    assert parse_version_annotation(text) == version
 
 
 CONFIG, SECRET = DependencyReference("ConfigMap", "n"), DependencyReference("Secret", "n")
@@ -206,4 +206,4 @@ def test_what_a_template_refers_to(pod: dict[str, Any], expected: set[Dependency
 
 def test_of_no_digest_there_is_no_template_whatever_cannot_be_read() -> None:
     """What cannot be read has no digest either."""
-    assert template_named("", declared({"kind": "StatefulSet"})) is None
+    assert template_with_digest("", declared({"kind": "StatefulSet"})) is None

@@ -14,7 +14,7 @@ from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.core.actions import Apply, Nothing, PropagationRules, Report
 from propagator.core.desired import PartTarget, WantedState
 from propagator.core.live import LABEL_FLEET, DependencyReference, LiveState
-from propagator.core.reconcile import WriteHistory, after, next_action
+from propagator.core.reconcile import WriteHistory, history_after_action, next_action
 from propagator.settings import PropagatorSettings
 from spillway.clusters.api import (
     CONFIG_MAPS,
@@ -88,7 +88,7 @@ async def bring_about(api: ClusterApi, wanted: WantedState) -> tuple[list[str], 
     clock = asyncio.get_running_loop().time
     member = MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), PropagatorSettings())
     both = (DependencyReference("ConfigMap", wanted.target.name), DependencyReference("Service", wanted.target.name))
-    actions, history, live = [], WriteHistory(), await member.read(wanted.target, both)
+    actions, history, live = [], WriteHistory(), await member.read_live_state(wanted.target, both)
     for _ in range(30):
         action = next_action(wanted, live, history, 0.0, RULES)
         actions.append(type(action).__name__)
@@ -96,10 +96,10 @@ async def bring_about(api: ClusterApi, wanted: WantedState) -> tuple[list[str], 
             return actions, live
         assert not hasattr(action, "reason"), action
         try:
-            live = await member.carry_out(action, wanted.target, live)
-            history = after(history, wanted, live, action, 0.0, RULES)
+            live = await member.carry_out_action(action, wanted.target, live)
+            history = history_after_action(history, wanted, live, action, 0.0, RULES)
         except Conflict:  # The controllers write too.
-            live = await member.read(wanted.target, both)
+            live = await member.read_live_state(wanted.target, both)
     raise AssertionError(actions)
 
 
@@ -183,7 +183,7 @@ async def test_an_object_that_loses_our_label_leaves_the_watch(api: ClusterApi) 
     seen: list[Any] = []
 
     async def follow() -> None:
-        async for batch in api.follow(DEPLOYMENTS, label_selector=f"{LABEL_FLEET}=f1"):
+        async for batch in api.follow_objects(DEPLOYMENTS, label_selector=f"{LABEL_FLEET}=f1"):
             seen.extend(type(change).__name__ for change in batch if "tart" in str(change))
 
     task = asyncio.create_task(follow())

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from propagator.cluster.mirror import ObjectMirror
 from propagator.core.desired import PartTarget
-from propagator.core.finding import answer
+from propagator.core.finding import adoption_answer
 from propagator.core.kinds import KINDS
 from propagator.core.live import dependency_from_manifest, workload_from_manifest
-from propagator.core.status import AttemptOutcome, observed
+from propagator.core.status import AttemptOutcome, observed_status
 from spillway.addresses import FOUND_WORKLOADS, WORKLOAD_STATUS
 from spillway.clusters.api import DEPLOYMENTS
 from spillway.events import FOUND, STATE_ORPHANED, AdoptionAsked
 from spillway.model import Generation
-from spillway.wire import decode, encode, event_type
+from spillway.wire import decode_event, encode_event, event_type
 
 ASKED = AdoptionAsked(Generation(1, 1), "", "", ("own-1",), "f1")
 NINES = "9" * 20
@@ -41,11 +41,11 @@ def test_what_an_object_bears_is_read_and_goes_onto_the_wire(
     target = mirror.upsert_workload(msgspec.convert(manifest, KINDS[kind].served.type))
     found = mirror.workloads[target][kind]
     assert found == workload_from_manifest(manifest, kind)
-    said = observed(target, found, AttemptOutcome(found.version, STATE_ORPHANED, ""))
+    said = observed_status(target, found, AttemptOutcome(found.version, STATE_ORPHANED, ""))
     assert said is not None
-    assert decode(WORKLOAD_STATUS.name, event_type(said), encode(said)) == said
-    answered = answer(ASKED, PartTarget("own-1", "shop", "web"), FOUND, found=manifest)
-    assert decode(FOUND_WORKLOADS.name, event_type(answered), encode(answered)) == answered
+    assert decode_event(WORKLOAD_STATUS.name, event_type(said), encode_event(said)) == said
+    answered = adoption_answer(ASKED, PartTarget("own-1", "shop", "web"), FOUND, found=manifest)
+    assert decode_event(FOUND_WORKLOADS.name, event_type(answered), encode_event(answered)) == answered
     assert dependency_from_manifest(manifest).declaration[0] < 10**18
 
 

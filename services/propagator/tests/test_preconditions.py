@@ -42,17 +42,17 @@ async def replicas(api: ClusterApi) -> int | None:
 
 async def seen(member: MemberCluster) -> tuple[LiveState, Delete]:
     """What is there, and a delete of it."""
-    live = await member.read(WEB, ())
+    live = await member.read_live_state(WEB, ())
     assert live.workload is not None
     return live, Delete(live.workload.marks.uid, live.workload.marks.resource_version)
 
 
 async def test_what_is_to_be_created_is_not_written_over_what_somebody_made_meanwhile() -> None:
     async with open_member() as (api, member):
-        nothing = await member.read(WEB, ())
+        nothing = await member.read_live_state(WEB, ())
         await api.create(DEPLOYMENTS, web(1))
         with pytest.raises(Conflict):
-            await member.carry_out(Create(web(5)), WEB, nothing)
+            await member.carry_out_action(Create(web(5)), WEB, nothing)
         assert await replicas(api) == 1
 
 
@@ -63,7 +63,7 @@ async def test_another_object_of_that_name_is_not_deleted() -> None:
         await api.delete(DEPLOYMENTS, "default", "web", uid="", resource_version="")
         await api.create(DEPLOYMENTS, web(2))
         with pytest.raises(Conflict):
-            await member.carry_out(delete, WEB, live)
+            await member.carry_out_action(delete, WEB, live)
         assert await replicas(api) == 2
 
 
@@ -73,5 +73,5 @@ async def test_what_somebody_changed_since_it_was_seen_is_not_deleted() -> None:
         live, delete = await seen(member)
         await api.patch(DEPLOYMENTS, "default", "web", {"spec": {"replicas": 3}}, resource_version="")
         with pytest.raises(Conflict):
-            await member.carry_out(delete, WEB, live)
+            await member.carry_out_action(delete, WEB, live)
         assert await replicas(api) == 3

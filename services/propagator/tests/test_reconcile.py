@@ -24,9 +24,15 @@ from propagator.core.actions import (
 )
 from propagator.core.desired import PartTarget, WantedState
 from propagator.core.live import DependencyReference, LiveDependency, LiveState, LiveWorkload, ObjectMarks
-from propagator.core.manifests import dependency_declaration, manifest_digest
-from propagator.core.reconcile import NOT_RUN_AGAIN, WriteHistory, after, next_action, seeded
-from propagator.core.status import AttemptOutcome, observed
+from propagator.core.manifests import generation_and_digest_of, manifest_digest
+from propagator.core.reconcile import (
+    NOT_RUN_AGAIN,
+    WriteHistory,
+    history_after_action,
+    history_from_status,
+    next_action,
+)
+from propagator.core.status import AttemptOutcome, observed_status
 from spillway.events import DependencyDeclared, JobEnd, StatusDetails, WorkloadDeclared, WorkloadObserved
 from spillway.model import NO_GENERATION, EarlierTemplate, Generation, ObjectReference, Part, Policy
 
@@ -97,7 +103,7 @@ def workload(marks: ObjectMarks = OURS, version: Generation = V, replicas: int =
 
 
 def config(marks: ObjectMarks = OURS, declaration: tuple[int, str] | None = None) -> LiveDependency:
-    return LiveDependency(marks, declaration or dependency_declaration(CONFIG_DECLARED))
+    return LiveDependency(marks, declaration or generation_and_digest_of(CONFIG_DECLARED))
 
 
 RIGHT = LiveState(workload())
@@ -538,7 +544,7 @@ def test_a_rival_s_replicas_are_put_right_three_times_in_a_window_whatever_the_v
         wanted, there = replace(PLAIN, part=part), LiveState(written(Generation(6, 0), 10), looked=FOUND)
         for _ in range(6):
             action = next_action(wanted, there, history, now, RULES)
-            history = after(history, wanted, there, action, now, RULES)
+            history = history_after_action(history, wanted, there, action, now, RULES)
             if isinstance(action, Report):
                 assert 0 < action.seconds <= 600
                 break
@@ -553,7 +559,7 @@ def test_what_was_scaled_down_gets_its_new_template_once_that_lacks_nothing() ->
     """The part is not carried out by fewer replicas: no correction is counted, and what is missing is looked for."""
     there = LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False})
     action = next_action(PLAIN, there, WriteHistory(), 10.0, RULES)
-    history = after(WriteHistory(), PLAIN, there, action, 10.0, RULES)
+    history = history_after_action(WriteHistory(), PLAIN, there, action, 10.0, RULES)
     there = LiveState(workload(version=OLDER), looked={SECRET: False})
     assert agrees(next_action(PLAIN, there, history, 11.0, RULES), said("DependencyMissing", "Secret shop/web-key"))
     there = LiveState(workload(version=OLDER), looked={SECRET: True})
@@ -566,7 +572,7 @@ def test_somebody_s_replicas_are_put_right_three_times_in_a_window_also_while_a_
     there = LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False})
     for second in range(0, 900, 15):
         action = next_action(PLAIN, there, history, float(second), RULES)
-        history = after(history, PLAIN, there, action, float(second), RULES)
+        history = history_after_action(history, PLAIN, there, action, float(second), RULES)
         corrections += [second] if isinstance(action, ScaleDown) and action.corrects else []
     assert corrections == [15, 30, 45, 615, 630, 645]
 
@@ -574,9 +580,10 @@ def test_somebody_s_replicas_are_put_right_three_times_in_a_window_also_while_a_
 def test_a_new_owner_leaves_what_was_contested() -> None:
     status = WorkloadObserved("shop", "web", "own-1", 7, 1, V, "ReplicasContested", "", 9, 9, 9, 9, 9)
     assert isinstance(
-        next_action(PLAIN, LiveState(workload(replicas=9)), seeded(status, 0.0, RULES), 599.0, RULES), Report
+        next_action(PLAIN, LiveState(workload(replicas=9)), history_from_status(status, 0.0, RULES), 599.0, RULES),
+        Report,
     )
-    assert seeded(None, 0.0, RULES) == WriteHistory()
+    assert history_from_status(None, 0.0, RULES) == WriteHistory()
 
 
 def test_the_first_field_that_somebody_changed_is_known_until_it_is_right_again() -> None:
@@ -584,11 +591,16 @@ def test_the_first_field_that_somebody_changed_is_known_until_it_is_right_again(
     live = json.loads(json.dumps(MANIFEST["spec"])) | {"strategy": {"type": "RollingUpdate"}}
     changed = json.loads(json.dumps(live))
     changed["template"]["spec"]["containers"][0]["image"] = "hotfix:1"
-    history = after(WriteHistory(), PLAIN, LiveState(written(), spec=changed), NOTHING, 0.0, RULES)
+    history = history_after_action(WriteHistory(), PLAIN, LiveState(written(), spec=changed), NOTHING, 0.0, RULES)
     assert (history.changed, history.compared) == ("spec.template.spec.containers[0].image", 7)
-    assert after(history, PLAIN, LiveState(written()), NOTHING, 0.0, RULES).changed == history.changed
-    assert after(history, PLAIN, LiveState(written(), spec=live), NOTHING, 0.0, RULES).changed == ""
-    assert after(history, PLAIN, LiveState(written(manifest="x"), spec=changed), NOTHING, 0.0, RULES).changed == ""
+    assert history_after_action(history, PLAIN, LiveState(written()), NOTHING, 0.0, RULES).changed == history.changed
+    assert history_after_action(history, PLAIN, LiveState(written(), spec=live), NOTHING, 0.0, RULES).changed == ""
+    assert (
+        history_after_action(
+            history, PLAIN, LiveState(written(manifest="x"), spec=changed), NOTHING, 0.0, RULES
+        ).changed
+        == ""
+    )
 
 
 def test_what_is_written() -> None:
@@ -621,8 +633,11 @@ def test_a_change_bears_the_uid_that_was_seen() -> None:
 
 def test_highest_counts_only_our_own_object() -> None:
     foreign = LiveState(workload(NOT_OURS, NEWER))
-    assert after(WriteHistory(), PLAIN, foreign, NOTHING, 0.0, RULES).highest == NO_GENERATION
-    assert after(WriteHistory(), PLAIN, LiveState(workload(version=NEWER)), NOTHING, 0.0, RULES).highest == NEWER
+    assert history_after_action(WriteHistory(), PLAIN, foreign, NOTHING, 0.0, RULES).highest == NO_GENERATION
+    assert (
+        history_after_action(WriteHistory(), PLAIN, LiveState(workload(version=NEWER)), NOTHING, 0.0, RULES).highest
+        == NEWER
+    )
 
 
 def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
@@ -630,14 +645,16 @@ def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
     over, suspended = (StatusDetails(job=JobEnd(condition, 4)) for condition in ("Complete", "Suspended"))
     said = WorkloadObserved("shop", "web", "own-1", 1, 1, V, "Present", "a text", 2, 0, 0, 0, 0, details=over)
     wanted, rules = PLAIN, RULES
-    first = next_action(wanted, LiveState(), seeded(said, 0.0, RULES), 0.0, rules)
+    first = next_action(wanted, LiveState(), history_from_status(said, 0.0, RULES), 0.0, rules)
     assert isinstance(first, Report)
-    ended = observed(wanted.target, None, AttemptOutcome(V, first.state, first.message, job=first.job))
-    assert next_action(wanted, LiveState(), seeded(ended, 0.0, RULES), 0.0, rules) == first
+    ended = observed_status(wanted.target, None, AttemptOutcome(V, first.state, first.message, job=first.job))
+    assert next_action(wanted, LiveState(), history_from_status(ended, 0.0, RULES), 0.0, rules) == first
     assert (first.state, first.message) == ("Ended", f"Complete: 4 succeeded{NOT_RUN_AGAIN}")
-    goes_on = seeded(replace(said, details=suspended), 0.0, RULES)
+    goes_on = history_from_status(replace(said, details=suspended), 0.0, RULES)
     assert not isinstance(next_action(wanted, LiveState(), goes_on, 0.0, rules), Report)
-    removed = after(seeded(said, 0.0, RULES), REMOVING, LiveState(), Report("Absent", ""), 0.0, rules)
+    removed = history_after_action(
+        history_from_status(said, 0.0, RULES), REMOVING, LiveState(), Report("Absent", ""), 0.0, rules
+    )
     assert not isinstance(next_action(wanted, LiveState(), removed, 0.0, rules), Report)
 
 

@@ -25,12 +25,19 @@ from propagator.core.actions import (
     PropagationRules,
     Report,
     Write,
-    is_ours,
+    is_owned_by_target,
 )
 from propagator.core.desired import PartTarget, WantedState
-from propagator.core.live import DependencyReference, LiveDependency, LiveState, LiveWorkload, ObjectMarks, version_from
-from propagator.core.manifests import dependency_declaration, manifest_digest
-from propagator.core.reconcile import WriteHistory, after, next_action
+from propagator.core.live import (
+    DependencyReference,
+    LiveDependency,
+    LiveState,
+    LiveWorkload,
+    ObjectMarks,
+    parse_version_annotation,
+)
+from propagator.core.manifests import generation_and_digest_of, manifest_digest
+from propagator.core.reconcile import WriteHistory, history_after_action, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 
@@ -122,7 +129,7 @@ class Member:
                 raise Refuted("the namespace exists")
 
     def _apply_config(self, manifest: dict[str, Any], resource_version: str, wanted: WantedState) -> None:
-        declared = dependency_declaration(wanted.dependencies[0])
+        declared = generation_and_digest_of(wanted.dependencies[0])
         uid = self.next()
         if resource_version:
             found = self._as_seen(self.config, manifest["metadata"]["uid"], resource_version)
@@ -135,7 +142,7 @@ class Member:
         self.config = LiveDependency(ObjectMarks(uid, self.next(), "f1", "web", False), declared)
 
     def _made(self, manifest: dict[str, Any], uid: str) -> LiveWorkload:
-        version = version_from(manifest["metadata"]["annotations"]["spillway.io/placement"])
+        version = parse_version_annotation(manifest["metadata"]["annotations"]["spillway.io/placement"])
         replicas = manifest["spec"]["replicas"]
         marks, digest = (
             ObjectMarks(uid, self.next(), "f1", "web", False),
@@ -144,7 +151,7 @@ class Member:
         return LiveWorkload(marks, version, replicas, 0, 0, 0, 0, manifest=digest)
 
     def _patched(self, found: LiveWorkload, change: dict[str, Any]) -> LiveWorkload:
-        version = version_from(change["metadata"]["annotations"]["spillway.io/placement"])
+        version = parse_version_annotation(change["metadata"]["annotations"]["spillway.io/placement"])
         marks = replace(found.marks, resource_version=self.next())
         return replace(found, marks=marks, version=version, spec_replicas=change["spec"]["replicas"])
 
@@ -154,7 +161,7 @@ class Member:
         return found
 
     def _check_ours(self, marks: ObjectMarks) -> None:
-        if not is_ours(marks, TARGET, "f1"):
+        if not is_owned_by_target(marks, TARGET, "f1"):
             raise Refuted(f"an object of {marks.fleet or 'nobody'} was touched")
 
     # ── Others ──
@@ -198,11 +205,11 @@ class Actor:
         wanted = placements[self.placement]
         action = next_action(wanted, self.live, self.history, now, RULES)
         if isinstance(action, Report | Hold | Nothing):
-            self.history = after(self.history, wanted, self.live, action, now, RULES)
+            self.history = history_after_action(self.history, wanted, self.live, action, now, RULES)
             self.live = None
             return action.state if isinstance(action, Report) else type(action).__name__
         if isinstance(action, Look):
-            self.live = self.live.with_looked(dict.fromkeys(action.references, True))
+            self.live = self.live.with_lookup_results(dict.fromkeys(action.references, True))
             return "looked"
         try:
             member.carry_out(action, wanted)
@@ -210,7 +217,7 @@ class Actor:
             self.live = None
             return "conflict"
         self.live = replace(member.live(), looked=self.live.looked)
-        self.history = after(self.history, wanted, self.live, action, now, RULES)
+        self.history = history_after_action(self.history, wanted, self.live, action, now, RULES)
         return "wrote"
 
 
@@ -261,8 +268,8 @@ def test_safe_at_each_step_and_right_in_the_end(steps: list[Any], removing: bool
 def assert_right(member: Member, wanted: WantedState, results: list[str]) -> None:
     """The placement is true, or what stands in its way is not ours and was left."""
     found, config = member.workload, member.config
-    foreign = found is not None and not is_ours(found.marks, TARGET, "f1")
-    foreign_config = config is not None and not is_ours(config.marks, TARGET, "f1")
+    foreign = found is not None and not is_owned_by_target(found.marks, TARGET, "f1")
+    foreign_config = config is not None and not is_owned_by_target(config.marks, TARGET, "f1")
     if wanted.part.removing:
         assert found is None or foreign, results
         assert config is None or foreign_config, results
@@ -273,5 +280,5 @@ def assert_right(member: Member, wanted: WantedState, results: list[str]) -> Non
         assert found is not None, results
         assert (found.version, found.spec_replicas) == (wanted.part.version, wanted.part.replicas), results
         assert config is not None, results
-        assert config.declaration == dependency_declaration(wanted.dependencies[0]), results
+        assert config.declaration == generation_and_digest_of(wanted.dependencies[0]), results
         assert "Nothing" in results, results

@@ -15,7 +15,7 @@ from propagator.log.reporter import Reporter
 from propagator.settings import PropagatorSettings
 from spillway.addresses import WORKLOAD_STATUS, Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable, Position, Traces
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import STATE_ORPHANED, STATE_PRESENT, StatusDetails, WorkloadObserved
 from spillway.model import Generation
 
@@ -45,12 +45,17 @@ class OneTarget:
         self.happens: dict[str, list[Said]] = {}
         self.fails: str = ""
         self.reporter = Reporter(
-            cast(Bus, self), OURS, SETTINGS, lambda _: self.shown, self.desired.status, lambda _: self.shown is None
+            cast(Bus, self),
+            OURS,
+            SETTINGS,
+            lambda _: self.shown,
+            self.desired.logged_status,
+            lambda _: self.shown is None,
         )
 
     async def publish(self, *events: Said, traces: Traces | None = None) -> tuple[Position, ...]:
         for event in events:
-            outgoing(event)
+            outgoing_record(event)
         failure, self.fails = self.fails, ""
         self.append(self.happens.pop(BEFORE, ()))
         places = [Position("", 0, len(self.log) + index) for index in range(len(events))]
@@ -67,13 +72,13 @@ class OneTarget:
         for one in said:
             offset = len(self.log)
             self.log.append(one)
-            self.desired.apply(WORKLOAD_STATUS.name, KEY, None if isinstance(one, Tombstone) else one)
+            self.desired.apply_record(WORKLOAD_STATUS.name, KEY, None if isinstance(one, Tombstone) else one)
             if isinstance(one, Tombstone) or one.epoch < OURS:
-                self.reporter.contradict(OWN, offset)
+                self.reporter.republish_status(OWN, offset)
 
     async def show(self, shown: WorkloadObserved | None) -> None:
         self.shown = shown
-        self.reporter.note(OWN)
+        self.reporter.queue_status(OWN)
         await self.reporter.flush()
 
     @property
@@ -135,7 +140,7 @@ async def test_what_was_written_and_nobody_learnt_of_is_taken_back_by_what_is_sh
     one = OneTarget()
     await one.show(shows(3))
     one.fails, one.shown = UNKNOWN, shows(2)
-    one.reporter.note(OWN)
+    one.reporter.queue_status(OWN)
     flushing = asyncio.create_task(one.reporter.flush())
     await asyncio.sleep(0.5)
     one.shown = shows(3)

@@ -25,22 +25,22 @@ A, B = PartTarget("own-1", "shop", "a"), PartTarget("own-1", "shop", "b")
 async def test_a_target_waits_once_and_is_never_worked_on_twice_at_a_time() -> None:
     queue = WorkQueue[PartTarget]()
     for target in (A, B, A, A):
-        queue.add(target)
-    assert [await queue.take(), await queue.take()] == [A, B]
-    queue.add(A)
+        queue.add_target(target)
+    assert [await queue.take_target(), await queue.take_target()] == [A, B]
+    queue.add_target(A)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(queue.take(), 1)
-    queue.done(A)
-    assert await asyncio.wait_for(queue.take(), 1) == A
+        await asyncio.wait_for(queue.take_target(), 1)
+    queue.finish_target(A)
+    assert await asyncio.wait_for(queue.take_target(), 1) == A
 
 
 async def test_now_goes_before_a_delay() -> None:
     queue = WorkQueue[PartTarget]()
-    queue.add(A, 60)
-    queue.add(B, 5)
-    queue.add(A)
+    queue.add_target(A, 60)
+    queue.add_target(B, 5)
+    queue.add_target(A)
     began = asyncio.get_running_loop().time()
-    assert [await queue.take(), await queue.take()] == [A, B]
+    assert [await queue.take_target(), await queue.take_target()] == [A, B]
     assert asyncio.get_running_loop().time() - began == 5
     assert len(queue) == 0
 
@@ -48,19 +48,19 @@ async def test_now_goes_before_a_delay() -> None:
 async def test_a_higher_rank_is_taken_before_all_that_waits_and_stays_so_while_it_is_worked_on() -> None:
     queue = WorkQueue[PartTarget]()
     for target in (A, B):
-        queue.add(target)
-    queue.add(B, rank=1)
-    assert await queue.take() == B
-    queue.add(B, rank=1)
-    queue.add(B)
-    queue.done(B)
-    assert [await queue.take(), await queue.take()] == [B, A]
-    queue.done(B)
-    queue.add(A)
-    queue.add(B, 5, rank=1)
-    queue.done(A)
+        queue.add_target(target)
+    queue.add_target(B, rank=1)
+    assert await queue.take_target() == B
+    queue.add_target(B, rank=1)
+    queue.add_target(B)
+    queue.finish_target(B)
+    assert [await queue.take_target(), await queue.take_target()] == [B, A]
+    queue.finish_target(B)
+    queue.add_target(A)
+    queue.add_target(B, 5, rank=1)
+    queue.finish_target(A)
     await asyncio.sleep(6)
-    assert [await queue.take(), await queue.take()] == [B, A]
+    assert [await queue.take_target(), await queue.take_target()] == [B, A]
     assert len(queue) == 0
 
 
@@ -73,7 +73,7 @@ async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_mean
     async def attempt() -> None:
         while True:
             try:
-                async with attempts.attempt():
+                async with attempts.paced_attempt():
                     tries.append(loop.time())
                     raise ClusterUnreachable("own-1", "timeout", "")
             except ClusterUnreachable:
@@ -101,7 +101,7 @@ def deployment(uid: str, version: str) -> Deployment:
 
 
 def shown(mirror: ObjectMirror) -> LiveWorkload:
-    found = mirror.workload(A, DEPLOYMENT)
+    found = mirror.workload_of_kind(A, DEPLOYMENT)
     assert found is not None
     return found
 
@@ -130,11 +130,11 @@ async def test_objects_of_several_kinds_may_have_one_name() -> None:
     other = replace(live("s", "40"), kind=STATEFULSET, version=Generation(1, 2))
     mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
     mirror.put_workload(A, STATEFULSET, other)
-    assert (shown(mirror).marks.uid, mirror.newest(A)) == ("u", other)
-    assert mirror.list_workloads(STATEFULSET, []) == {A}
-    assert mirror.newest(A) == shown(mirror)
+    assert (shown(mirror).marks.uid, mirror.newest_workload(A)) == ("u", other)
+    assert mirror.replace_workloads(STATEFULSET, []) == {A}
+    assert mirror.newest_workload(A) == shown(mirror)
     mirror.remove_workload(deployment("u", "30"))
-    assert mirror.newest(A) is None
+    assert mirror.newest_workload(A) is None
     assert A not in mirror.workloads
 
 
@@ -145,11 +145,11 @@ async def test_what_no_placement_lists_is_found_by_its_label_or_the_object_that_
         DependencyOwner("shop", workload_label(long.name)),
         DependencyOwner("shop", ""),
     ]
-    assert mirror.unlisted(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
+    assert mirror.unlisted_targets(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
     mirror.put_workload(long, DEPLOYMENT, live("u", "20"))
-    assert mirror.unlisted(owners) == {A, long}
+    assert mirror.unlisted_targets(owners) == {A, long}
     mirror.put_workload(long, DEPLOYMENT, None)
-    assert mirror.unlisted(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
+    assert mirror.unlisted_targets(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
 
 
 async def test_a_look_for_a_label_hashes_the_name_of_no_workload(calls_of: Any) -> None:
@@ -161,7 +161,7 @@ async def test_a_look_for_a_label_hashes_the_name_of_no_workload(calls_of: Any) 
     strangers = [DependencyOwner("shop", f"x{number:062}") for number in range(50)]
     owners = [*strangers, *(DependencyOwner("shop", workload_label(name)) for name in names)]
     with calls_of(workload_label) as labelled:
-        found = mirror.unlisted(owners)
+        found = mirror.unlisted_targets(owners)
     assert not labelled
     assert found == {PartTarget("own-1", "shop", name) for name in (*names, *(one.label for one in strangers))}
 
@@ -173,24 +173,24 @@ async def test_of_two_names_that_have_one_label_the_one_that_was_there_first_has
     for target in (long, short):
         mirror.put_workload(target, DEPLOYMENT, live("u", "20"))
         mirror.put_workload(target, STATEFULSET, replace(live("s", "40"), kind=STATEFULSET))
-    assert mirror.unlisted(owners) == {long}
+    assert mirror.unlisted_targets(owners) == {long}
     mirror.put_workload(long, DEPLOYMENT, None)
-    assert mirror.unlisted(owners) == {long}, "an object of another kind has its name"
+    assert mirror.unlisted_targets(owners) == {long}, "an object of another kind has its name"
     mirror.put_workload(long, STATEFULSET, None)
-    assert mirror.unlisted(owners) == {short}
+    assert mirror.unlisted_targets(owners) == {short}
 
 
 async def test_dependencies_are_found_by_their_owner() -> None:
     mirror = ObjectMirror("own-1")
     reference = DependencyReference("ConfigMap", "c")
     mirror.put_dependency("shop", reference, LiveDependency(marks("u", "1"), (1, "x")))
-    assert mirror.live(A, DEPLOYMENT).dependencies.keys() == {reference}
-    assert mirror.live(B, DEPLOYMENT).dependencies == {}
+    assert mirror.live_state_of(A, DEPLOYMENT).dependencies.keys() == {reference}
+    assert mirror.live_state_of(B, DEPLOYMENT).dependencies == {}
     moved = LiveDependency(replace(marks("u", "2"), workload="b"), (1, "x"))
     mirror.put_dependency("shop", reference, moved)
-    assert mirror.live(A, DEPLOYMENT).dependencies == {}
-    assert mirror.live(B, DEPLOYMENT).dependencies == {reference: moved}
-    assert mirror.list_dependencies("ConfigMap", []) == {DependencyOwner("shop", "b")}
-    assert mirror.live(B, DEPLOYMENT).dependencies == {}
+    assert mirror.live_state_of(A, DEPLOYMENT).dependencies == {}
+    assert mirror.live_state_of(B, DEPLOYMENT).dependencies == {reference: moved}
+    assert mirror.replace_dependencies("ConfigMap", []) == {DependencyOwner("shop", "b")}
+    assert mirror.live_state_of(B, DEPLOYMENT).dependencies == {}
     listed = AnyObject(AnnotatedMeta("c", "shop", "u", "3", labels={"spillway.io/workload": "a"}))
-    assert mirror.list_dependencies("Service", [listed]) == {DependencyOwner("shop", "a")}
+    assert mirror.replace_dependencies("Service", [listed]) == {DependencyOwner("shop", "a")}

@@ -14,8 +14,16 @@ from propagator.core.live import (
     workload_from_manifest,
     workload_from_struct,
 )
-from propagator.core.reconcile import NOT_RUN_AGAIN, WriteHistory, seeded
-from propagator.core.status import BESIDE_MAX, AttemptOutcome, held_back, is_news, observed, with_beside, with_change
+from propagator.core.reconcile import NOT_RUN_AGAIN, WriteHistory, history_from_status
+from propagator.core.status import (
+    BESIDE_MAX,
+    AttemptOutcome,
+    is_changed_status,
+    observed_status,
+    status_on_hold,
+    status_with_changed_field,
+    status_with_other_objects,
+)
 from spillway.events import STATE_ENDED, STATE_PRESENT, STATE_REFUSED, JobEnd, StatusDetails, WorkloadObserved
 from spillway.kubernetes.objects import Deployment
 from spillway.model import Generation
@@ -33,31 +41,35 @@ def said(
 
 
 def test_nothing_is_said_before_there_is_something() -> None:
-    assert observed(TARGET, None, None) is None
+    assert observed_status(TARGET, None, None) is None
 
 
 def test_an_object_is_present_at_the_version_that_it_bears() -> None:
-    assert observed(TARGET, FOUND, None) == said(V1, "Present", "", 5, 4, 3, 2, 1, kind="Deployment")
+    assert observed_status(TARGET, FOUND, None) == said(V1, "Present", "", 5, 4, 3, 2, 1, kind="Deployment")
 
 
 def test_what_failed_is_said_at_the_version_that_was_tried() -> None:
     refused = AttemptOutcome(V2, "Refused", "quota")
-    assert observed(TARGET, None, refused) == said(V2, "Refused", "quota", 0, 0, 0, 0, 0)
+    assert observed_status(TARGET, None, refused) == said(V2, "Refused", "quota", 0, 0, 0, 0, 0)
     with_object = said(V2, "Refused", "quota", 5, 4, 3, 2, 1, kind="Deployment")
-    assert observed(TARGET, FOUND, refused) == replace(with_object, found_version=V1)
+    assert observed_status(TARGET, FOUND, refused) == replace(with_object, found_version=V1)
 
 
 def test_what_is_absent_has_no_replicas() -> None:
-    assert observed(TARGET, FOUND, AttemptOutcome(V2, "Absent", "")) == said(V2, "Absent", "", *NONE, kind="Deployment")
-    assert observed(TARGET, None, AttemptOutcome(V2, "Absent", ""), "Job") == said(V2, "Absent", "", *NONE, kind="Job")
+    assert observed_status(TARGET, FOUND, AttemptOutcome(V2, "Absent", "")) == said(
+        V2, "Absent", "", *NONE, kind="Deployment"
+    )
+    assert observed_status(TARGET, None, AttemptOutcome(V2, "Absent", ""), "Job") == said(
+        V2, "Absent", "", *NONE, kind="Job"
+    )
 
 
 def test_numbering_is_no_news() -> None:
-    current = observed(TARGET, FOUND, None)
+    current = observed_status(TARGET, FOUND, None)
     assert current is not None
-    assert is_news(current, None)
-    assert not is_news(current, replace(current, epoch=9, sequence=9))
-    assert is_news(replace(current, ready=3), replace(current, epoch=9, sequence=9))
+    assert is_changed_status(current, None)
+    assert not is_changed_status(current, replace(current, epoch=9, sequence=9))
+    assert is_changed_status(replace(current, ready=3), replace(current, epoch=9, sequence=9))
 
 
 REFUSED = AttemptOutcome(V2, "Refused", "quota")
@@ -65,12 +77,12 @@ NOT_THERE = said(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0, hold
 NONE, FIVE = (0, 0, 0, 0, 0), (5, 5, 5, 5, 5)
 HELD = {
     "an object": (
-        observed(TARGET, FOUND, None),
+        observed_status(TARGET, FOUND, None),
         None,
         said(V1, "Present", "on hold: why", 5, 4, 3, 2, 1, kind="Deployment", hold="why"),
     ),
     "what failed": (
-        observed(TARGET, None, REFUSED),
+        observed_status(TARGET, None, REFUSED),
         None,
         said(V2, "Refused", "quota; on hold: why", *NONE, hold="why"),
     ),
@@ -94,32 +106,36 @@ HELD = {
 def test_a_hold_is_said_in_the_message_and_its_details_alone(
     shown: WorkloadObserved | None, logged: WorkloadObserved | None, expected: WorkloadObserved
 ) -> None:
-    assert held_back(shown, logged, TARGET, "why") == expected
+    assert status_on_hold(shown, logged, TARGET, "why") == expected
 
 
 @pytest.mark.parametrize("state", [STATE_PRESENT, STATE_ENDED])
 def test_a_new_owner_knows_a_job_that_ended_though_it_is_on_hold(state: str) -> None:
     """Else somebody's deletion of the object would run the Job anew."""
     outcome = AttemptOutcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE)
-    ended = observed(TARGET, JOB, None) if state == STATE_PRESENT else observed(TARGET, None, outcome)
+    ended = observed_status(TARGET, JOB, None) if state == STATE_PRESENT else observed_status(TARGET, None, outcome)
     rules = PropagationRules("f1")
     assert ended is not None
-    assert seeded(held_back(ended, None, TARGET, "why"), 0.0, rules) == seeded(ended, 0.0, rules)
-    assert seeded(ended, 0.0, rules).ended == FIVE_DONE
+    assert history_from_status(status_on_hold(ended, None, TARGET, "why"), 0.0, rules) == history_from_status(
+        ended, 0.0, rules
+    )
+    assert history_from_status(ended, 0.0, rules).ended == FIVE_DONE
 
 
 FIVE_DONE = JobEnd("Complete", 5)
 JOB = replace(FOUND, kind="Job", job=FIVE_DONE)
 IMAGE = "spec.template.spec.containers[0].image"
 SUCCESSIONS = {
-    "nothing to tell": observed(TARGET, FOUND, None),
-    "a Job that is over": observed(TARGET, JOB, None),
-    "a Job that is suspended": observed(TARGET, replace(JOB, job=JobEnd("Suspended", 0)), None),
-    "an object that somebody changed": with_change(observed(TARGET, FOUND, None), IMAGE),
-    "a Job that somebody changed": with_change(observed(TARGET, JOB, None), IMAGE),
-    "on hold, too": held_back(with_change(observed(TARGET, JOB, None), IMAGE), None, TARGET, "why"),
-    "what failed": held_back(observed(TARGET, FOUND, REFUSED), None, TARGET, "why"),
-    "a Job that is gone": observed(
+    "nothing to tell": observed_status(TARGET, FOUND, None),
+    "a Job that is over": observed_status(TARGET, JOB, None),
+    "a Job that is suspended": observed_status(TARGET, replace(JOB, job=JobEnd("Suspended", 0)), None),
+    "an object that somebody changed": status_with_changed_field(observed_status(TARGET, FOUND, None), IMAGE),
+    "a Job that somebody changed": status_with_changed_field(observed_status(TARGET, JOB, None), IMAGE),
+    "on hold, too": status_on_hold(
+        status_with_changed_field(observed_status(TARGET, JOB, None), IMAGE), None, TARGET, "why"
+    ),
+    "what failed": status_on_hold(observed_status(TARGET, FOUND, REFUSED), None, TARGET, "why"),
+    "a Job that is gone": observed_status(
         TARGET, None, AttemptOutcome(V1, STATE_ENDED, f"Complete: 5 succeeded{NOT_RUN_AGAIN}", job=FIVE_DONE), "Job"
     ),
 }
@@ -128,7 +144,7 @@ SUCCESSIONS = {
 @pytest.mark.parametrize("status", SUCCESSIONS.values(), ids=SUCCESSIONS.keys())
 def test_a_new_owner_goes_by_the_details_as_one_of_before_went_by_the_words(status: WorkloadObserved) -> None:
     """Before and after an upgrade, and on the way back: both are in each record."""
-    assert seeded(status, 0.0, RULES) == seeded(replace(status, details=None), 0.0, RULES)
+    assert history_from_status(status, 0.0, RULES) == history_from_status(replace(status, details=None), 0.0, RULES)
 
 
 RULES = PropagationRules("f1")
@@ -138,8 +154,8 @@ def test_words_that_others_wrote_are_no_details() -> None:
     words = AttemptOutcome(
         V1, STATE_REFUSED, f"changed in the cluster: {IMAGE}, which stays; on hold: Complete: 5 succeeded"
     )
-    status = observed(TARGET, FOUND, words)
-    assert seeded(status, 0.0, RULES) == WriteHistory(version=V1, highest=V1)
+    status = observed_status(TARGET, FOUND, words)
+    assert history_from_status(status, 0.0, RULES) == WriteHistory(version=V1, highest=V1)
 
 
 @pytest.mark.parametrize(("observed", "updated"), [(6, 0), (7, 4)], ids=["not seen yet", "seen"])
@@ -159,7 +175,7 @@ def test_nothing_is_updated_before_the_controller_has_seen_the_object(observed: 
 
 def test_no_more_objects_are_named_beside_one_than_a_bound() -> None:
     many = [DependencyReference("ConfigMap", f"c{number:03}") for number in reversed(range(BESIDE_MAX + 1))]
-    shown = with_beside(observed(TARGET, FOUND, None), many)
+    shown = status_with_other_objects(observed_status(TARGET, FOUND, None), many)
     assert shown is not None
     assert [one.name for one in shown.beside] == [f"c{number:03}" for number in range(BESIDE_MAX)]
     assert {(one.kind, one.namespace) for one in shown.beside} == {("ConfigMap", "shop")}

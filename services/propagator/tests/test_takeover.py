@@ -20,11 +20,18 @@ from propagator.core.actions import (
     Report,
 )
 from propagator.core.desired import PartTarget, WantedState
-from propagator.core.live import DependencyReference, LiveDependency, LiveState, LiveWorkload, ObjectMarks, version_from
-from propagator.core.manifests import dependency_declaration
-from propagator.core.reconcile import WriteHistory, after, next_action
+from propagator.core.live import (
+    DependencyReference,
+    LiveDependency,
+    LiveState,
+    LiveWorkload,
+    ObjectMarks,
+    parse_version_annotation,
+)
+from propagator.core.manifests import generation_and_digest_of
+from propagator.core.reconcile import WriteHistory, history_after_action, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
-from spillway.kubernetes.live_objects import declared_form, first_difference, with_spec_taken_over
+from spillway.kubernetes.live_objects import first_difference, manifest_of_live_object, take_over_managed_fields
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 
 RULES = PropagationRules("f1")
@@ -70,7 +77,7 @@ def config(marks: ObjectMarks, declaration: tuple[int, str] = (-1, "")) -> dict[
 
 MARKED, MARKED_CONFIG, UNMARKED, UNMARKED_CONFIG = "mark", "mark dependency", "unmark", "unmark dependency"
 HOLD, READ = "hold", "read"
-RIGHT_CONFIG = config(OURS, dependency_declaration(CONFIG_DECLARED))
+RIGHT_CONFIG = config(OURS, generation_and_digest_of(CONFIG_DECLARED))
 
 ROWS: dict[str, tuple[WantedState, LiveState, Any]] = {
     "adopting, declaration not read": (replace(ADOPT, lacking="the declaration"), live(NOBODYS), HOLD),
@@ -173,7 +180,7 @@ class Member:
                     fleet=labels["spillway.io/fleet"] or "",
                     workload=labels["spillway.io/workload"] or "",
                 )
-                said = version_from(annotations["spillway.io/placement"] or "")
+                said = parse_version_annotation(annotations["spillway.io/placement"] or "")
                 self.workload = replace(self.workload, marks=marks, version=said)
             case PatchDependencyMarks(_, change, version):
                 if self.config is None or self.config.marks.resource_version != version:
@@ -235,11 +242,11 @@ def test_nothing_but_marks_is_written_whatever_happens(
         before = member.workload
         action = next_action(wanted, seen, history, 0.0, RULES)
         if isinstance(action, Report | Hold | Nothing):
-            history = after(history, wanted, seen, action, 0.0, RULES)
+            history = history_after_action(history, wanted, seen, action, 0.0, RULES)
             continue
         assert isinstance(action, PatchMarks | PatchDependencyMarks)
         if member.carry_out(action):
-            history = after(history, wanted, member.live(), action, 0.0, RULES)
+            history = history_after_action(history, wanted, member.live(), action, 0.0, RULES)
         if before is not None and before.marks.fleet == "f9":
             assert member.workload == before, "another fleet's object was touched"
     if member.workload is not None and wanted is not DISOWN and member.workload.marks.fleet == "f1":
@@ -289,16 +296,18 @@ def test_the_declared_form_is_what_somebody_would_have_written() -> None:
         "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": [{"port": 80, "nodePort": 30001}]},
         "status": {},
     }
-    assert declared_form(service, "Service", "v1") == {
+    assert manifest_of_live_object(service, "Service", "v1") == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "web", "namespace": "shop", "labels": {"team": "a"}},
         "spec": {"ports": [{"port": 80}]},
     }
-    headless = declared_form({"metadata": {"name": "w"}, "spec": {"clusterIP": "None"}}, "Service", "v1")
+    headless = manifest_of_live_object({"metadata": {"name": "w"}, "spec": {"clusterIP": "None"}}, "Service", "v1")
     assert headless["spec"] == {"clusterIP": "None"}
     deployment = {"metadata": {"name": "w", "annotations": {"deployment.kubernetes.io/revision": "1", "a": None}}}
-    assert declared_form(deployment | {"spec": {"replicas": 3, "paused": False}}, "Deployment", "apps/v1") == {
+    assert manifest_of_live_object(
+        deployment | {"spec": {"replicas": 3, "paused": False}}, "Deployment", "apps/v1"
+    ) == {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "w"},
@@ -315,12 +324,12 @@ def test_the_spec_s_fields_are_taken_over_and_nothing_else_s() -> None:
         "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:paused": {}, "f:template": {"f:a": {}}}},
     }
     ours = {"manager": "spillway", "operation": "Apply", "fieldsV1": {"f:spec": {"f:template": {"f:b": {}}}}}
-    taken = with_spec_taken_over([status, scaled, user, ours], "spillway", "apps/v1")
+    taken = take_over_managed_fields([status, scaled, user, ours], "spillway", "apps/v1")
     assert taken is not None
     assert taken[:3] == [status, scaled, {**user, "fieldsV1": {"f:metadata": {"f:labels": {}}}}]
     assert taken[3]["fieldsV1"] == {"f:spec": {"f:paused": {}, "f:template": {"f:a": {}, "f:b": {}}}}
-    assert with_spec_taken_over(taken, "spillway", "apps/v1") is None
-    assert with_spec_taken_over([], "spillway", "apps/v1") is None
+    assert take_over_managed_fields(taken, "spillway", "apps/v1") is None
+    assert take_over_managed_fields([], "spillway", "apps/v1") is None
 
 
 def test_what_a_cluster_made_of_a_job_and_of_claims_is_not_declared() -> None:
@@ -330,12 +339,12 @@ def test_what_a_cluster_made_of_a_job_and_of_claims_is_not_declared() -> None:
         "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}},
         "template": {"metadata": {"labels": {**made, "app": "sum"}}, "spec": {}},
     }
-    assert declared_form({"metadata": {"name": "sum"}, "spec": spec}, "Job", "batch/v1")["spec"] == {
+    assert manifest_of_live_object({"metadata": {"name": "sum"}, "spec": spec}, "Job", "batch/v1")["spec"] == {
         "parallelism": 2,
         "template": {"metadata": {"labels": {"app": "sum"}}, "spec": {}},
     }
     claim = {"metadata": {"name": "data"}, "spec": {}, "status": {"phase": "Pending"}}
     db = {"metadata": {"name": "db"}, "spec": {"replicas": 2, "volumeClaimTemplates": [claim]}}
-    assert declared_form(db, "StatefulSet", "apps/v1")["spec"] == {
+    assert manifest_of_live_object(db, "StatefulSet", "apps/v1")["spec"] == {
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]
     }

@@ -249,7 +249,7 @@ class Fleet:
         await self._stack.aclose()
 
     async def _read(self) -> None:
-        async with self.bus.follow((CAPACITY, CAPACITY_CHANGES, PENDING, PODS_TOPIC)) as feed:
+        async with self.bus.follow_topics((CAPACITY, CAPACITY_CHANGES, PENDING, PODS_TOPIC)) as feed:
             async for batch in feed:
                 self.said += batch.records
 

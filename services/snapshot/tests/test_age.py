@@ -11,15 +11,15 @@ SOURCES = ("nodes", "pods", "replicasets", "deployments")
 
 def listed_age(now: float = 0.0, nodes: int = 3, pods: int = 5) -> Age:
     age = Age(SOURCES, SnapshotSettings())
-    age.connecting()
+    age.note_connecting()
     for source in SOURCES:
-        age.heard(source, {"nodes": nodes, "pods": pods}.get(source, 0), now, listed=True)
+        age.note_stream_alive(source, {"nodes": nodes, "pods": pods}.get(source, 0), now, listed=True)
     return age
 
 
 def probe(age: Age, started_at: float, nodes: int = 3, pods: int = 5, doubtful: bool = False) -> None:
-    age.probe_started(started_at)
-    age.probe_answered(started_at, {"nodes": nodes, "pods": pods}, doubtful, started_at + 0.1)
+    age.note_probe_started(started_at)
+    age.note_probe_answered(started_at, {"nodes": nodes, "pods": pods}, doubtful, started_at + 0.1)
 
 
 def test_the_age_is_that_of_the_last_probes_start() -> None:
@@ -28,16 +28,16 @@ def test_the_age_is_that_of_the_last_probes_start() -> None:
     probe(age, 1.0)
     assert age.age_ms(1.5) == 500
     probe(age, 3.0)
-    assert (age.age_ms(4.0), age.trouble(4.0)) == (1000, NO_TROUBLE)
+    assert (age.age_ms(4.0), age.cluster_trouble(4.0)) == (1000, NO_TROUBLE)
 
 
 def test_a_probe_before_all_lists_proves_nothing() -> None:
     age = Age(SOURCES, SnapshotSettings())
-    age.connecting()
+    age.note_connecting()
     for source in SOURCES[:3]:
-        age.heard(source, 0, 0.0, listed=True)
+        age.note_stream_alive(source, 0, 0.0, listed=True)
     probe(age, 1.0)
-    assert (age.age_ms(2.0), age.trouble(2.0), age.all_listed) == (-1, NO_TROUBLE, False)
+    assert (age.age_ms(2.0), age.cluster_trouble(2.0), age.is_fully_listed) == (-1, NO_TROUBLE, False)
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -46,45 +46,45 @@ def test_a_silent_stream_stops_the_watermark(source: str) -> None:
     probe(age, 1.0)
     for other in SOURCES:
         if other != source:
-            age.heard(other, {"nodes": 3, "pods": 5}.get(other, 0), 95.0)
+            age.note_stream_alive(other, {"nodes": 3, "pods": 5}.get(other, 0), 95.0)
     probe(age, 96.0)
     assert age.age_ms(101.0) == 100_000
-    assert age.trouble(96.0) == (TroubleCode.UNREACHABLE, f"{source}: nothing heard for 90 s")
-    age.heard(source, {"nodes": 3, "pods": 5}.get(source, 0), 97.0)
+    assert age.cluster_trouble(96.0) == (TroubleCode.UNREACHABLE, f"{source}: nothing heard for 90 s")
+    age.note_stream_alive(source, {"nodes": 3, "pods": 5}.get(source, 0), 97.0)
     probe(age, 98.0)
-    assert (age.age_ms(98.0), age.trouble(98.0)) == (0, NO_TROUBLE)
+    assert (age.age_ms(98.0), age.cluster_trouble(98.0)) == (0, NO_TROUBLE)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_failed_stream_stops_the_watermark_at_once(source: str) -> None:
     age = listed_age()
     probe(age, 1.0)
-    age.failed(source, Trouble(TroubleCode.NOT_ALLOWED, "unauthorized: who are you?"))
+    age.note_stream_failed(source, Trouble(TroubleCode.NOT_ALLOWED, "unauthorized: who are you?"))
     probe(age, 3.0)
     assert age.age_ms(3.0) == 2000
-    assert age.trouble(3.0) == (TroubleCode.NOT_ALLOWED, f"{source}: unauthorized: who are you?")
+    assert age.cluster_trouble(3.0) == (TroubleCode.NOT_ALLOWED, f"{source}: unauthorized: who are you?")
 
 
 def test_a_probe_that_fails_is_said() -> None:
     age = listed_age()
     probe(age, 1.0)
-    age.probe_started(3.0)
+    age.note_probe_started(3.0)
     silent = Trouble(TroubleCode.UNREACHABLE, "probe: timeout: no answer")
-    age.probe_failed(silent)
-    assert (age.trouble(5.0), age.age_ms(5.0)) == (silent, 4000)
+    age.note_probe_failed(silent)
+    assert (age.cluster_trouble(5.0), age.age_ms(5.0)) == (silent, 4000)
     probe(age, 6.0)
-    assert (age.trouble(6.0), age.age_ms(6.0)) == (NO_TROUBLE, 0)
+    assert (age.cluster_trouble(6.0), age.age_ms(6.0)) == (NO_TROUBLE, 0)
 
 
 def test_a_connection_that_fails_is_said_until_something_is_heard() -> None:
     age = Age(SOURCES, SnapshotSettings())
     no_file = Trouble(TroubleCode.NOT_ALLOWED, "no such file")
-    age.connection_failed(no_file)
-    assert age.trouble(1.0) == no_file
-    age.connecting()
-    assert age.trouble(1.0) == no_file
-    age.heard("nodes", 3, 2.0, listed=True)
-    assert age.trouble(2.0) == NO_TROUBLE
+    age.note_connection_failed(no_file)
+    assert age.cluster_trouble(1.0) == no_file
+    age.note_connecting()
+    assert age.cluster_trouble(1.0) == no_file
+    age.note_stream_alive("nodes", 3, 2.0, listed=True)
+    assert age.cluster_trouble(2.0) == NO_TROUBLE
 
 
 def test_a_doubted_list_does_not_make_us_current() -> None:
@@ -98,12 +98,12 @@ def test_a_count_that_differs_for_long_asks_for_a_new_list() -> None:
     age = listed_age()
     for second in range(1, 14, 2):
         probe(age, float(second), pods=6)
-        assert age.to_relist(float(second)) == (["pods"] if second >= 13 else [])
-    age.relisting("pods")
-    assert age.to_relist(20.0) == []
+        assert age.sources_to_relist(float(second)) == (["pods"] if second >= 13 else [])
+    age.note_relisting("pods")
+    assert age.sources_to_relist(20.0) == []
     probe(age, 21.0)
     assert age.age_ms(22.0) == 9000  # Not current again before the list is there.
-    age.heard("pods", 6, 23.0, listed=True)
+    age.note_stream_alive("pods", 6, 23.0, listed=True)
     probe(age, 23.0, pods=6)
     assert age.age_ms(23.0) == 0
 
@@ -112,23 +112,23 @@ def test_a_count_that_we_passed_by_since_the_probe_began_does_not_differ() -> No
     """Busy clusters are never at rest: what counts is that our own number went through what the probe saw."""
     age = listed_age(pods=0)
     for second in range(1, 40, 2):
-        age.probe_started(float(second))
-        age.heard("pods", second, second + 0.05)
-        age.probe_answered(float(second), {"nodes": 3, "pods": second + 1}, False, second + 0.1)
-        age.heard("pods", second + 2, second + 1.0)
-        assert age.to_relist(float(second)) == []
+        age.note_probe_started(float(second))
+        age.note_stream_alive("pods", second, second + 0.05)
+        age.note_probe_answered(float(second), {"nodes": 3, "pods": second + 1}, False, second + 0.1)
+        age.note_stream_alive("pods", second + 2, second + 1.0)
+        assert age.sources_to_relist(float(second)) == []
 
 
 def test_a_difference_that_goes_away_is_forgotten() -> None:
     age = listed_age()
     for second, pods in ((1, 6), (3, 6), (5, 6), (7, 5), (9, 5), (11, 6), (13, 6), (15, 6), (17, 5)):
         probe(age, float(second), pods=pods)
-        assert age.to_relist(float(second)) == []
+        assert age.sources_to_relist(float(second)) == []
 
 
 def versioned(age: Age, started_at: float, version: int | None) -> None:
-    age.probe_started(started_at)
-    age.probe_answered(started_at, {"nodes": 3, "pods": 5}, False, started_at + 0.1, version)
+    age.note_probe_started(started_at)
+    age.note_probe_answered(started_at, {"nodes": 3, "pods": 5}, False, started_at + 0.1, version)
 
 
 def test_all_is_listed_again_where_versions_began_again() -> None:
@@ -136,17 +136,17 @@ def test_all_is_listed_again_where_versions_began_again() -> None:
     age = listed_age()
     versioned(age, 1.0, 700)
     versioned(age, 3.0, 700)
-    assert age.to_relist(4.0) == []
+    assert age.sources_to_relist(4.0) == []
     versioned(age, 5.0, 20)
     assert age.age_ms(5.0) == 2000
-    assert age.to_relist(5.5) == list(SOURCES)
+    assert age.sources_to_relist(5.5) == list(SOURCES)
     for source in SOURCES:
-        age.relisting(source)
+        age.note_relisting(source)
     versioned(age, 7.0, 25)
-    assert age.to_relist(7.5) == []
+    assert age.sources_to_relist(7.5) == []
     assert age.age_ms(7.0) == 4000
     for source in SOURCES:
-        age.heard(source, {"nodes": 3, "pods": 5}.get(source, 0), 8.0, listed=True)
+        age.note_stream_alive(source, {"nodes": 3, "pods": 5}.get(source, 0), 8.0, listed=True)
     versioned(age, 9.0, 30)
     assert age.age_ms(9.0) == 0
 
@@ -154,15 +154,15 @@ def test_all_is_listed_again_where_versions_began_again() -> None:
 def test_versions_of_another_api_server_are_no_versions_that_began_again() -> None:
     age = listed_age()
     versioned(age, 1.0, 700)
-    age.connecting()
+    age.note_connecting()
     for source in SOURCES:
-        age.heard(source, {"nodes": 3, "pods": 5}.get(source, 0), 2.0, listed=True)
+        age.note_stream_alive(source, {"nodes": 3, "pods": 5}.get(source, 0), 2.0, listed=True)
     versioned(age, 3.0, 20)
-    assert (age.to_relist(4.0), age.age_ms(3.0)) == ([], 0)
+    assert (age.sources_to_relist(4.0), age.age_ms(3.0)) == ([], 0)
 
 
 def test_a_version_that_is_no_number_says_nothing() -> None:
     age = listed_age()
     for second, version in enumerate((700, None, 700), start=1):
         versioned(age, float(second), version)
-    assert (age.to_relist(4.0), age.age_ms(3.0)) == ([], 0)
+    assert (age.sources_to_relist(4.0), age.age_ms(3.0)) == ([], 0)

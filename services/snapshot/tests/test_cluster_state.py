@@ -53,7 +53,7 @@ def only_row(changes: StateChanges) -> Any:
 
 
 def test_a_node_is_a_row(state: ClusterState, objects: Any) -> None:
-    state.upserted(
+    state.upsert_object(
         NODES,
         objects.node(
             "n1",
@@ -77,10 +77,10 @@ def test_a_node_is_a_row(state: ClusterState, objects: Any) -> None:
 )
 def test_a_row_says_whose_the_node_is_now(state: ClusterState, objects: Any, value: str, state_said: int) -> None:
     taint = {"key": "spillway.io/lending", "value": value, "effect": "NoSchedule"}
-    state.upserted(NODES, objects.node("n1", taints=[taint]))
-    assert state.row("n1").state == state_said
-    state.upserted(NODES, objects.node("n1"))
-    assert state.row("n1").state == NODE_OWNED
+    state.upsert_object(NODES, objects.node("n1", taints=[taint]))
+    assert state.node_row("n1").state == state_said
+    state.upsert_object(NODES, objects.node("n1"))
+    assert state.node_row("n1").state == NODE_OWNED
 
 
 def test_a_lent_node_has_requested_what_its_owner_would_have_there_after_its_return(
@@ -88,29 +88,29 @@ def test_a_lent_node_has_requested_what_its_owner_would_have_there_after_its_ret
 ) -> None:
     """And on a node that is nobody's but its owner's a pool's pod that is left there takes room as any other."""
     taint = {"key": "spillway.io/lending", "value": "lent", "effect": "NoSchedule"}
-    state.upserted(NODES, objects.node("n1", taints=[taint]))
-    state.upserted(PODS, objects.pod("daemon", "n1", cpu="200m"))
-    state.upserted(PODS, objects.pod("train", "n1", cpu="3", namespace="spillway-lent-batch"))
+    state.upsert_object(NODES, objects.node("n1", taints=[taint]))
+    state.upsert_object(PODS, objects.pod("daemon", "n1", cpu="200m"))
+    state.upsert_object(PODS, objects.pod("train", "n1", cpu="3", namespace="spillway-lent-batch"))
     row = only_row(state.take_changes())
     assert (row.requested, len(row.pods)) == ({"cpu": 200, "pods": 1}, 2)
-    state.upserted(NODES, objects.node("n1"))
+    state.upsert_object(NODES, objects.node("n1"))
     assert only_row(state.take_changes()).requested == {"cpu": 3200, "pods": 2}
-    state.upserted(NODES, objects.node("n1", taints=[taint]))
-    state.removed(PODS, objects.pod("daemon", "n1", cpu="200m"))
+    state.upsert_object(NODES, objects.node("n1", taints=[taint]))
+    state.remove_object(PODS, objects.pod("daemon", "n1", cpu="200m"))
     assert only_row(state.take_changes()).requested == {}
 
 
 def test_what_cannot_be_read_offers_nothing(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1", cpu="many", allocatable={"memory": "9E99", "x": "-3"}))
+    state.upsert_object(NODES, objects.node("n1", cpu="many", allocatable={"memory": "9E99", "x": "-3"}))
     assert only_row(state.take_changes()).allocatable.keys() <= {"pods", "memory"}
 
 
 def test_a_pod_that_cannot_be_read_closes_its_node(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p1", "n1", cpu="many"))
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p1", "n1", cpu="many"))
     row = only_row(state.take_changes())
     assert (row.unschedulable, row.requested, row.allocatable) == (True, {"pods": 1}, {})
-    state.removed(PODS, objects.pod("p1", "n1"))
+    state.remove_object(PODS, objects.pod("p1", "n1"))
     assert not only_row(state.take_changes()).unschedulable
 
 
@@ -129,27 +129,27 @@ def test_a_pod_that_says_more_of_itself_than_a_record_holds_is_one_whose_labels_
     state: ClusterState, objects: Any
 ) -> None:
     """Neither its node nor its cluster is closed: an API server bounds neither labels nor terms of any user's pod."""
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p", node="n1"))
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p", node="n1"))
     few = only_row(state.take_changes())
     for number in range(2):
         more = {"ports": [number + 1], "namespace": "team", "labels": {**MANY_LABELS, "number": str(number)}}
-        state.upserted(PODS, objects.pod(f"many-{number}", node="n1", **more))
+        state.upsert_object(PODS, objects.pod(f"many-{number}", node="n1", **more))
     row = only_row(state.take_changes())
     assert (row.unschedulable, row.allocatable) == (False, few.allocatable)
     assert (row.requested, len(row.ports)) == ({"cpu": 1500, "pods": 3}, 2)
     assert row.pods == (*few.pods, (PodTable("team", LABELS_UNKNOWN), 2))
     for number in range(2):
-        state.removed(PODS, objects.pod(f"many-{number}", node="n1"))
+        state.remove_object(PODS, objects.pod(f"many-{number}", node="n1"))
     assert only_row(state.take_changes()) == few
 
 
 def test_pods_with_the_same_many_labels_are_told_as_they_are(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
+    state.upsert_object(NODES, objects.node("n1"))
     labels = dict(list(MANY_LABELS.items())[:4_000])
     for number in range(3):
-        state.upserted(PODS, objects.pod(f"p{number}", node="n1", labels=labels))
-    ((table, count),) = state.row("n1").pods
+        state.upsert_object(PODS, objects.pod(f"p{number}", node="n1", labels=labels))
+    ((table, count),) = state.node_row("n1").pods
     assert (len(table.labels) > 4_000, count) == (True, 3)
 
 
@@ -157,39 +157,39 @@ def test_a_pod_with_more_terms_than_a_record_holds_keeps_away_whomever_they_may_
     state: ClusterState, objects: Any
 ) -> None:
     """Over what its node has a label of alone: nobody is kept away over anything else."""
-    state.upserted(NODES, objects.node("n1", labels={"zone": "z1"}))
+    state.upsert_object(NODES, objects.node("n1", labels={"zone": "z1"}))
     terms: Any = {"zone": {"namespaceSelector": {}}, "rack": {}, HOSTNAME_LABEL: {}}
-    state.upserted(PODS, objects.pod("p", node="n1", spec=anti_affinity(**terms)))
-    ((table, _),) = state.row("n1").pods
+    state.upsert_object(PODS, objects.pod("p", node="n1", spec=anti_affinity(**terms)))
+    ((table, _),) = state.node_row("n1").pods
     everyone = PodSelector(())
     assert set(table.apart) == {PodTerm(everyone), PodTerm(everyone, False, "zone", (), everyone)}
 
 
 def test_no_pod_says_that_its_labels_are_not_known(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p", node="n1", labels=dict(LABELS_UNKNOWN)))
-    assert not set(LABELS_UNKNOWN) & set(state.row("n1").pods[0][0].labels)
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p", node="n1", labels=dict(LABELS_UNKNOWN)))
+    assert not set(LABELS_UNKNOWN) & set(state.node_row("n1").pods[0][0].labels)
 
 
 def test_a_node_whose_pods_take_more_ports_than_a_record_holds_is_closed(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p", node="n1", ports=range(1, 22_000)))
-    row = state.row("n1")
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p", node="n1", ports=range(1, 22_000)))
+    row = state.node_row("n1")
     assert (row.unschedulable, row.requested, row.allocatable, row.pods) == (True, {}, {}, ())
 
 
 def test_a_group_has_a_key_whatever_its_controller_is_called(state: ClusterState, objects: Any) -> None:
     """An API server bounds neither kind nor name of an owner."""
     said = objects.pod("p1", owner="x", owner_kind="K" * 1_200_000, said="0/3 nodes")
-    state.upserted(PODS, said)
-    (group,) = state.take_groups() or {}
+    state.upsert_object(PODS, said)
+    (group,) = state.take_waiting_groups() or {}
     assert len(group) < 100
 
 
 def test_sums_that_no_column_can_hold_are_cut(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
+    state.upsert_object(NODES, objects.node("n1"))
     for uid in ("p1", "p2"):
-        state.upserted(PODS, objects.pod(uid, "n1", cpu="9000000000000000"))
+        state.upsert_object(PODS, objects.pod(uid, "n1", cpu="9000000000000000"))
     assert only_row(state.take_changes()).requested["cpu"] == AMOUNT_MAX
 
 
@@ -213,17 +213,17 @@ def test_what_a_pod_holds_and_counts(
         (REPLICASETS, objects.replicaset("r1")),
         (DEPLOYMENTS, objects.deployment()),
     ):
-        state.upserted(kind, item)
+        state.upsert_object(kind, item)
     changes = state.take_changes()
     assert only_row(changes).requested == ({"cpu": 500, "pods": 1} if holds else {})
     assert changes.facts[0].counted == ((("h1", 1),) if counts else ())
 
 
 def test_labels_and_ports_of_pods(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p1", "n1", ports=[80], labels={"job-name": "j", "tier": "web"}))
-    state.upserted(PODS, objects.pod("p2", "n1", labels={"controller-uid": "u", "tier": "web"}))
-    state.upserted(PODS, objects.pod("p3", "n1", namespace="other"))
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p1", "n1", ports=[80], labels={"job-name": "j", "tier": "web"}))
+    state.upsert_object(PODS, objects.pod("p2", "n1", labels={"controller-uid": "u", "tier": "web"}))
+    state.upsert_object(PODS, objects.pod("p3", "n1", namespace="other"))
     row = only_row(state.take_changes())
     assert row.pods == (
         (PodTable("default", (("app", "web"), ("pod-template-hash", "h1"), ("tier", "web"))), 2),
@@ -241,10 +241,10 @@ def test_pods_say_whom_they_keep_away_and_that_they_end(state: ClusterState, obj
     }
     means_no_pod = {"topologyKey": "zone"}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [apart, means_no_pod]}
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p1", "n1", hash="", spec={"affinity": {"podAntiAffinity": terms}}))
-    state.upserted(PODS, objects.pod("p2", "n1", hash="", terminating=True))
-    state.upserted(PODS, objects.pod("p3", "n1", hash="", spec={"affinity": {"nodeAffinity": {}}}))
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p1", "n1", hash="", spec={"affinity": {"podAntiAffinity": terms}}))
+    state.upsert_object(PODS, objects.pod("p2", "n1", hash="", terminating=True))
+    state.upsert_object(PODS, objects.pod("p3", "n1", hash="", spec={"affinity": {"nodeAffinity": {}}}))
     selector = PodSelector((Requirement("a", "Exists", ()), Requirement("app", "In", ("db",))))
     term = PodTerm(selector, topology_key="zone", namespaces=("x", "y"), namespace_selector=PodSelector(()))
     web = PodTable("default", (("app", "web"),))
@@ -264,24 +264,24 @@ def test_nothing_changed_nothing_said(state: ClusterState, objects: Any) -> None
         (DEPLOYMENTS, objects.deployment()),
     ]
     for kind, item in everything:
-        state.upserted(kind, item)
+        state.upsert_object(kind, item)
     assert state.take_changes()
-    assert state.take_groups()
+    assert state.take_waiting_groups()
     for kind, item in everything:
-        state.upserted(kind, item)
+        state.upsert_object(kind, item)
     for kind in (NODES, PODS, REPLICASETS, DEPLOYMENTS):
-        state.listed(kind, [item for other, item in everything if other is kind], 0.0)
-    assert not state.dirty
+        state.replace_objects(kind, [item for other, item in everything if other is kind], 0.0)
+    assert not state.has_changes
     assert not state.take_changes()
-    assert state.take_groups() is None
+    assert state.take_waiting_groups() is None
 
 
 def test_facts_of_a_workload(state: ClusterState, objects: Any) -> None:
-    state.upserted(DEPLOYMENTS, objects.deployment(generation=2, observed=1, replicas=5))
+    state.upsert_object(DEPLOYMENTS, objects.deployment(generation=2, observed=1, replicas=5))
     (facts,) = state.take_changes().facts
     assert (facts.namespace, facts.name, facts.uid, facts.version) == ("default", "web", "d1", Generation(7, 3))
     assert (facts.spec_replicas, facts.observed_current, facts.status_replicas) == (5, False, 5)
-    state.upserted(DEPLOYMENTS, objects.deployment(fleet="another"))
+    state.upsert_object(DEPLOYMENTS, objects.deployment(fleet="another"))
     assert state.take_changes().facts_removed == (("default", "web"),)
 
 
@@ -290,13 +290,13 @@ def test_pods_of_a_statefulset_are_counted_by_revision(state: ClusterState, obje
     for uid, revision in (("p1", "db-1"), ("p2", "db-1"), ("p3", "db-2")):
         labels = {"controller-revision-hash": revision}
         pod = objects.pod(uid, "n1", owner="s1", owner_kind="StatefulSet", labels=labels, hash=None)
-        state.upserted(PODS, pod)
+        state.upsert_object(PODS, pod)
     assert not state.take_changes().facts
-    state.upserted(STATEFULSETS, objects.statefulset(generation=2))
+    state.upsert_object(STATEFULSETS, objects.statefulset(generation=2))
     (facts,) = state.take_changes().facts
     assert facts.counted == (("db-1", 2), ("db-2", 1))
     assert (facts.spec_replicas, facts.observed_current, facts.updated_replicas) == (3, False, 3)
-    state.removed(PODS, objects.pod("p3", "n1"))
+    state.remove_object(PODS, objects.pod("p3", "n1"))
     assert state.take_changes().facts[0].counted == (("db-1", 2),)
 
 
@@ -316,29 +316,29 @@ RUNNING = {"active": 3, "ready": 2, "succeeded": 1}
     ],
 )
 def test_facts_of_a_job(state: ClusterState, objects: Any, version: str, status: Any, expected: Any) -> None:
-    state.upserted(JOBS, objects.job(version=version, **status))
-    state.upserted(PODS, objects.pod("p1", "n1", owner="j1", owner_kind="Job", hash=None))
+    state.upsert_object(JOBS, objects.job(version=version, **status))
+    state.upsert_object(PODS, objects.pod("p1", "n1", owner="j1", owner_kind="Job", hash=None))
     (facts,) = state.take_changes().facts
     shown = (facts.observed_current, facts.status_replicas, facts.ready_replicas, facts.succeeded, facts.ended)
     assert (shown, facts.spec_replicas, facts.counted) == (expected, 4, (("", 1),))
 
 
 def test_a_list_of_one_kind_says_nothing_of_another(state: ClusterState, objects: Any) -> None:
-    state.upserted(DEPLOYMENTS, objects.deployment())
-    state.upserted(STATEFULSETS, objects.statefulset())
-    state.upserted(JOBS, objects.job())
+    state.upsert_object(DEPLOYMENTS, objects.deployment())
+    state.upsert_object(STATEFULSETS, objects.statefulset())
+    state.upsert_object(JOBS, objects.job())
     state.take_changes()
-    state.listed(STATEFULSETS, [], 0.0)
+    state.replace_objects(STATEFULSETS, [], 0.0)
     assert state.take_changes().facts_removed == (("default", "db"),)
-    state.removed(JOBS, objects.job())
+    state.remove_object(JOBS, objects.job())
     assert state.take_changes().facts_removed == (("default", "sum"),)
-    assert [facts.name for facts in state.whole().facts] == ["web"]
+    assert [facts.name for facts in state.whole_state().facts] == ["web"]
 
 
 def test_a_name_that_is_used_again_keeps_its_new_object(state: ClusterState, objects: Any) -> None:
-    state.upserted(DEPLOYMENTS, objects.deployment("d1"))
+    state.upsert_object(DEPLOYMENTS, objects.deployment("d1"))
     state.take_changes()
-    state.listed(DEPLOYMENTS, [objects.deployment("d2")], 0.0)
+    state.replace_objects(DEPLOYMENTS, [objects.deployment("d2")], 0.0)
     changes = state.take_changes()
     assert [facts.uid for facts in changes.facts] == ["d2"]
     assert changes.facts_removed == ()
@@ -363,20 +363,20 @@ def test_versions(text: str, version: Generation) -> None:
 
 
 def test_groups_of_waiting_pods(state: ClusterState, objects: Any) -> None:
-    state.upserted(PODS, objects.pod("p1", owner="r1", said="no room"))
-    state.upserted(PODS, objects.pod("p2", owner="r1", said="no room"))
-    state.upserted(PODS, objects.pod("p3", owner="r1", said="another word"))
-    state.upserted(PODS, objects.pod("p4", said="no room"))
-    state.upserted(PODS, objects.pod("p5", said="no room", terminating=True))
-    groups = state.groups()
+    state.upsert_object(PODS, objects.pod("p1", owner="r1", said="no room"))
+    state.upsert_object(PODS, objects.pod("p2", owner="r1", said="no room"))
+    state.upsert_object(PODS, objects.pod("p3", owner="r1", said="another word"))
+    state.upsert_object(PODS, objects.pod("p4", said="no room"))
+    state.upsert_object(PODS, objects.pod("p5", said="no room", terminating=True))
+    groups = state.waiting_groups_by_name()
     assert {name: (group.workload, group.pods, group.reason) for name, group in groups.items()} == {
         "ReplicaSet/default/r1": ("", 3, "no room"),
         "Pod/default/p4": ("", 1, "no room"),
     }
-    state.upserted(REPLICASETS, objects.replicaset("r1"))
-    state.upserted(DEPLOYMENTS, objects.deployment())
+    state.upsert_object(REPLICASETS, objects.replicaset("r1"))
+    state.upsert_object(DEPLOYMENTS, objects.deployment())
     state.take_changes()
-    groups = state.take_groups() or {}
+    groups = state.take_waiting_groups() or {}
     assert groups["default/web"].workload == "default/web"
     assert "ReplicaSet/default/r1" not in groups
 
@@ -417,7 +417,7 @@ def applied(state: ClusterState, objects: Any, step: tuple[str, str, Any]) -> No
         item = objects.replicaset(name, value or "d1")
     else:
         item = objects.deployment(name, name=f"web-{name}", replicas=value or 1)
-    (state.upserted if value is not None else state.removed)(kind, item)
+    (state.upsert_object if value is not None else state.remove_object)(kind, item)
 
 
 def last_of_each(done: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
@@ -434,10 +434,10 @@ def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tup
             from_history.take_changes()
     for step in data.draw(st.permutations(last_of_each(steps))):
         applied(from_last, objects, step)
-    assert from_history.whole() == from_last.whole()
-    assert from_history.groups() == from_last.groups()
+    assert from_history.whole_state() == from_last.whole_state()
+    assert from_history.waiting_groups_by_name() == from_last.waiting_groups_by_name()
     pods = {name: spec for what, name, spec in last_of_each(steps) if what == "pod" and spec}
-    for row in from_history.whole().rows:
+    for row in from_history.whole_state().rows:
         holding = [s for s in pods.values() if s["node"] == row.name and s["phase"] == "Running"]
         cpu = sum({"100m": 100, "1": 1000, "0": 0}[s["cpu"]] for s in holding)
         assert row.requested.get("cpu", 0) == cpu
@@ -453,11 +453,11 @@ def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, An
         applied(listed, objects, step)
     pods = [objects.pod(n, **s) for w, n, s in last_of_each(steps) if w == "pod" and s]
     for name in ("q1", "q2"):  # Lost events.
-        listed.upserted(PODS, objects.pod(name, "n1", owner="r1"))
-    listed.listed(PODS, pods, 0.0)
-    assert listed.whole() == followed.whole()
+        listed.upsert_object(PODS, objects.pod(name, "n1", owner="r1"))
+    listed.replace_objects(PODS, pods, 0.0)
+    assert listed.whole_state() == followed.whole_state()
     for pod in pods:
-        listed.removed(PODS, pod)
+        listed.remove_object(PODS, pod)
     assert len(listed.pods) == 0
     assert not listed.pods.loads
     assert not listed.pods.counted
@@ -470,34 +470,36 @@ def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, An
 
 
 def test_a_namespace_is_said_with_its_labels_and_quotas(state: ClusterState, objects: Any) -> None:
-    state.upserted(NAMESPACES, objects.namespace("team-a", {"env": "prod", "kubernetes.io/metadata.name": "team-a"}))
-    state.upserted(NAMESPACES, objects.namespace("plain", {}))
+    state.upsert_object(
+        NAMESPACES, objects.namespace("team-a", {"env": "prod", "kubernetes.io/metadata.name": "team-a"})
+    )
+    state.upsert_object(NAMESPACES, objects.namespace("plain", {}))
     spec = {
         "hard": {"requests.cpu": "2", "pods": "10", "limits.memory": "wrong"},
         "scopes": ["NotTerminating"],
         "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]},
     }
-    state.upserted(RESOURCE_QUOTAS, objects.quota("q1", "team-a", spec, {"requests.cpu": "1500m", "pods": "?"}))
+    state.upsert_object(RESOURCE_QUOTAS, objects.quota("q1", "team-a", spec, {"requests.cpu": "1500m", "pods": "?"}))
     scopes = (Requirement("NotTerminating", "Exists", ()), Requirement("PriorityClass", "In", ("low",)))
     hard = (("limits.memory", 0), ("pods", 10), ("requests.cpu", 2000))
     quota = Quota("q1", hard, (("pods", 2**63 - 1), ("requests.cpu", 1500)), scopes)
     said = state.take_changes()
     assert said.namespaces == (NamespaceFacts("team-a", (("env", "prod"),), (quota,)),)
     assert said.namespaces_removed == ("plain",)
-    assert state.whole().namespaces == said.namespaces
+    assert state.whole_state().namespaces == said.namespaces
 
 
 def test_what_is_gone_of_a_namespace_is_said(state: ClusterState, objects: Any) -> None:
     team = objects.namespace("team-a", {"env": "prod"})
     quota = objects.quota("q1", "team-a", {"hard": {"pods": "1"}}, {})
-    state.listed(NAMESPACES, [team], 0.0)
-    state.listed(RESOURCE_QUOTAS, [quota], 0.0)
+    state.replace_objects(NAMESPACES, [team], 0.0)
+    state.replace_objects(RESOURCE_QUOTAS, [quota], 0.0)
     state.take_changes()
-    state.removed(RESOURCE_QUOTAS, quota)
+    state.remove_object(RESOURCE_QUOTAS, quota)
     assert state.take_changes().namespaces == (NamespaceFacts("team-a", (("env", "prod"),), ()),)
-    state.listed(NAMESPACES, [], 0.0)
+    state.replace_objects(NAMESPACES, [], 0.0)
     assert state.take_changes().namespaces_removed == ("team-a",)
-    assert not state.dirty
+    assert not state.has_changes
 
 
 def system_namespace(uid: str, name: str = "kube-system") -> AnyObject:
@@ -506,12 +508,12 @@ def system_namespace(uid: str, name: str = "kube-system") -> AnyObject:
 
 def test_the_api_server_is_known_by_the_uid_of_its_system_namespace(state: ClusterState) -> None:
     assert state.take_changes().api_server == ""
-    state.listed(NAMESPACES, (system_namespace("u1"), system_namespace("u0", "default")), 0.0)
-    assert (state.dirty, state.take_changes().api_server, state.whole().api_server) == (True, "u1", "u1")
+    state.replace_objects(NAMESPACES, (system_namespace("u1"), system_namespace("u0", "default")), 0.0)
+    assert (state.has_changes, state.take_changes().api_server, state.whole_state().api_server) == (True, "u1", "u1")
     # Behind another credential there is another cluster: its list is taken in before what it lacks goes.
-    state.listed(NAMESPACES, (system_namespace("u2"),), 1.0)
-    assert (state.dirty, state.take_changes().api_server) == (True, "u2")
-    state.removed(NAMESPACES, system_namespace("u2"))
+    state.replace_objects(NAMESPACES, (system_namespace("u2"),), 1.0)
+    assert (state.has_changes, state.take_changes().api_server) == (True, "u2")
+    state.remove_object(NAMESPACES, system_namespace("u2"))
     assert state.take_changes().api_server == ""
 
 
@@ -521,5 +523,5 @@ def test_a_pod_is_its_controllers_whoever_else_owns_it(state: ClusterState, obje
     other = msgspec.structs.replace(found.metadata.owner_references[0], uid="x1", name="x1", controller=False)
     references = [other, *found.metadata.owner_references]
     metadata = msgspec.structs.replace(found.metadata, owner_references=references)
-    state.upserted(PODS, msgspec.structs.replace(found, metadata=metadata))
+    state.upsert_object(PODS, msgspec.structs.replace(found, metadata=metadata))
     assert state.pods.counted == {("default", "r1"): {"h1": 1}}

@@ -34,40 +34,42 @@ class Unscanned(dict[str, str]):
 
 def test_a_namespace_that_goes_is_not_looked_for_among_all_others(state: ClusterState, objects: Any) -> None:
     """40,000 of them, then an empty list, were 24 s of the loop."""
-    state.listed(NAMESPACES, [objects.namespace(f"n{number}", {"k": "v"}) for number in range(3)], 0.0)
+    state.replace_objects(NAMESPACES, [objects.namespace(f"n{number}", {"k": "v"}) for number in range(3)], 0.0)
     state.take_changes()
     state.namespaces._name_by_uid = Unscanned(state.namespaces._name_by_uid)
-    state.listed(NAMESPACES, [objects.namespace("n1", {"k": "v"})], 1.0)
+    state.replace_objects(NAMESPACES, [objects.namespace("n1", {"k": "v"})], 1.0)
     assert state.take_changes().namespaces_removed == ("n0", "n2")
 
 
 def test_a_namespace_that_is_made_anew_under_its_name_stays(state: ClusterState, objects: Any) -> None:
     old, new = objects.namespace("n1", {"k": "old"}), objects.namespace("n1", {"k": "new"})
     new = replace(new, metadata=replace(new.metadata, uid="other"))
-    state.upserted(NAMESPACES, old)
-    state.upserted(NAMESPACES, new)
-    state.removed(NAMESPACES, old)
+    state.upsert_object(NAMESPACES, old)
+    state.upsert_object(NAMESPACES, new)
+    state.remove_object(NAMESPACES, old)
     assert [one.labels for one in state.take_changes().namespaces] == [(("k", "new"),)]
-    state.removed(NAMESPACES, new)
+    state.remove_object(NAMESPACES, new)
     assert state.take_changes().namespaces_removed == ("n1",)
 
 
 def test_an_owner_counts_only_in_its_namespace(state: ClusterState, objects: Any) -> None:
     """Whoever may make pods anywhere may name any owner: its pods were counted, sampled and waited as another's."""
-    state.upserted(DEPLOYMENTS, objects.deployment())
-    state.upserted(REPLICASETS, objects.replicaset("r1"))
-    state.upserted(REPLICASETS, objects.replicaset("r2", namespace="attacker"))  # Names the same Deployment.
-    state.upserted(PODS, objects.pod("p1", "n1", owner="r1"))
+    state.upsert_object(DEPLOYMENTS, objects.deployment())
+    state.upsert_object(REPLICASETS, objects.replicaset("r1"))
+    state.upsert_object(REPLICASETS, objects.replicaset("r2", namespace="attacker"))  # Names the same Deployment.
+    state.upsert_object(PODS, objects.pod("p1", "n1", owner="r1"))
     for number, owner in enumerate(("r1", "r2", "d1")):
-        state.upserted(PODS, objects.pod(f"x{number}", "n1", owner=owner, namespace="attacker"))
-        state.upserted(PODS, objects.pod(f"y{number}", said="no room", owner=owner, namespace="attacker"))
+        state.upsert_object(PODS, objects.pod(f"x{number}", "n1", owner=owner, namespace="attacker"))
+        state.upsert_object(PODS, objects.pod(f"y{number}", said="no room", owner=owner, namespace="attacker"))
     (facts,) = state.take_changes().facts
     assert facts.counted == (("h1", 1),)
-    assert [one.name for one in state.details.of_owners(state.workloads.owners(("default", "web")))] == ["p1"]
-    assert {(name, group.workload) for name, group in state.groups().items()} == {
+    assert [one.name for one in state.details.pods_of_owners(state.workloads.pod_owners_of(("default", "web")))] == [
+        "p1"
+    ]
+    assert {(name, group.workload) for name, group in state.waiting_groups_by_name().items()} == {
         (f"ReplicaSet/attacker/{owner}", "") for owner in ("r1", "r2", "d1")
     }
-    state.removed(REPLICASETS, objects.replicaset("r2", namespace="attacker"))
+    state.remove_object(REPLICASETS, objects.replicaset("r2", namespace="attacker"))
     assert not state.workloads.dirty
 
 
@@ -87,23 +89,23 @@ def many_resources(amount: str) -> Any:
 def test_nobody_knows_what_a_pod_asks_for_that_waits_for_more_than_its_bound(
     state: ClusterState, objects: Any, spec: Any
 ) -> None:
-    state.upserted(PODS, objects.pod("p2", said="no room", spec=spec))
-    assert [(group.pods, group.shape) for group in state.groups().values()] == [(1, None)]
+    state.upsert_object(PODS, objects.pod("p2", said="no room", spec=spec))
+    assert [(group.pods, group.shape) for group in state.waiting_groups_by_name().values()] == [(1, None)]
 
 
 def test_a_pod_of_more_containers_than_its_bound_cannot_be_read(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p1", "n1", spec=MANY_CONTAINERS))
-    row = state.row("n1")
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec=MANY_CONTAINERS))
+    row = state.node_row("n1")
     assert (row.unschedulable, row.allocatable, row.requested) == (True, {}, {"pods": 1})
 
 
 @pytest.mark.parametrize("amount", ["0", "1"])
 def test_a_pod_of_many_resources_closes_no_node(state: ClusterState, objects: Any, amount: str) -> None:
     """One of any user on each node, bound by name, took a whole cluster out: also with amounts of nothing."""
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p1", "n1", spec=many_resources(amount)))
-    row = state.row("n1")
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec=many_resources(amount)))
+    row = state.node_row("n1")
     assert (row.unschedulable, row.allocatable["cpu"] > 0, row.requested) == (False, True, {"cpu": 500, "pods": 1})
 
 
@@ -115,11 +117,11 @@ def test_of_the_resources_of_pods_those_are_said_that_their_node_offers(
     requests = {"example.com/gpu": "2", "example.com/other": "1", "memory": "1Gi", "ephemeral-storage": "1Mi"}
     container = {"name": "c", "resources": {"requests": requests}}
     taints = [{"key": "spillway.io/lending", "value": "lent", "effect": "NoSchedule"}] if lending else []
-    state.upserted(PODS, objects.pod("p1", "n1", spec={"containers": [container]}))
-    state.upserted(NODES, objects.node("n1", taints=taints))
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec={"containers": [container]}))
+    state.upsert_object(NODES, objects.node("n1", taints=taints))
     held = {"ephemeral-storage": 1 << 20, "memory": 1 << 30, "pods": 1}
     assert state.take_changes().rows[0].requested == held
-    state.upserted(NODES, objects.node("n1", taints=taints, allocatable={"example.com/gpu": "4"}))
+    state.upsert_object(NODES, objects.node("n1", taints=taints, allocatable={"example.com/gpu": "4"}))
     assert state.take_changes().rows[0].requested == {**held, "example.com/gpu": 2}
 
 
@@ -131,7 +133,7 @@ class OneBatch:
     def __init__(self, changes: tuple[ObjectUpserted, ...]) -> None:
         self._changes = changes
 
-    async def follow(self, kind: Any, label_selector: str) -> AsyncIterator[tuple[ObjectUpserted, ...]]:
+    async def follow_objects(self, kind: Any, label_selector: str) -> AsyncIterator[tuple[ObjectUpserted, ...]]:
         yield self._changes
 
 
@@ -143,7 +145,7 @@ async def test_others_have_their_turn_while_many_changes_of_one_answer_are_appli
     collector = Collector(ClusterTurn("own-1", None), joined, around)
     collector._may_list.set()
     api: Any = OneBatch(tuple(ObjectUpserted(objects.node(f"n{number}")) for number in range(100)))
-    following = asyncio.create_task(collector._stream(api, NODES))
+    following = asyncio.create_task(collector._follow_kind(api, NODES))
     turns = 0
     while not following.done():
         await asyncio.sleep(0)
@@ -167,7 +169,7 @@ EVERYWHERE: dict[str, Any] = {"namespaceSelector": {}}
 
 def told(state: ClusterState, node: str) -> tuple[bool, int]:
     """Returns whether the node is closed, and how many terms its row has."""
-    row = next(row for row in state.whole().rows if row.name == node)
+    row = next(row for row in state.whole_state().rows if row.name == node)
     assert row.unschedulable == (not row.allocatable)
     return row.unschedulable, sum(len(table.apart) for table, _ in row.pods)
 
@@ -184,24 +186,24 @@ def test_a_bound_pod_that_keeps_others_away_by_too_many_terms_closes_its_node(
     state: ClusterState, objects: Any, most: Any, beyond: Any, terms: int
 ) -> None:
     """Each Apply of anybody compared all of them."""
-    state.upserted(NODES, objects.node("n1"))
-    state.upserted(PODS, objects.pod("p1", "n1", spec=apart(*most)))
+    state.upsert_object(NODES, objects.node("n1"))
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec=apart(*most)))
     assert told(state, "n1") == (False, terms)
-    state.upserted(PODS, objects.pod("p1", "n1", spec=apart(*beyond)))
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec=apart(*beyond)))
     assert told(state, "n1") == (True, 0)
-    state.removed(PODS, objects.pod("p1", "n1"))
+    state.remove_object(PODS, objects.pod("p1", "n1"))
     assert told(state, "n1") == (False, 0)
 
 
 def test_pods_of_one_node_that_have_too_many_terms_close_it(state: ClusterState, objects: Any) -> None:
-    state.upserted(NODES, objects.node("n1"))
+    state.upsert_object(NODES, objects.node("n1"))
     for number in range(TERMS_OF_NODE_MAX // TERMS_MAX):
         pod = objects.pod(f"p{number}", "n1", labels={"own": f"l{number}"}, spec=apart(*[term("a")] * TERMS_MAX))
-        state.upserted(PODS, pod)
+        state.upsert_object(PODS, pod)
     assert told(state, "n1") == (False, TERMS_OF_NODE_MAX)
-    state.upserted(PODS, objects.pod("one-more", "n1", labels={"own": "more"}, spec=apart(term("a"))))
+    state.upsert_object(PODS, objects.pod("one-more", "n1", labels={"own": "more"}, spec=apart(term("a"))))
     assert told(state, "n1") == (True, 0)
-    state.removed(PODS, objects.pod("one-more", "n1"))
+    state.remove_object(PODS, objects.pod("one-more", "n1"))
     assert told(state, "n1") == (False, TERMS_OF_NODE_MAX)
 
 
@@ -209,8 +211,8 @@ def of_cluster(objects: Any, pods: dict[str, tuple[str, dict[str, Any]]]) -> Clu
     """Of each pod's name its namespace and spec, each on a node of its name."""
     state = ClusterState("f1", SnapshotSettings())
     for name, (namespace, spec) in pods.items():
-        state.upserted(NODES, objects.node(name))
-        state.upserted(PODS, objects.pod(name, name, namespace=namespace, spec=spec))
+        state.upsert_object(NODES, objects.node(name))
+        state.upsert_object(PODS, objects.pod(name, name, namespace=namespace, spec=spec))
     return state
 
 
@@ -226,7 +228,7 @@ def test_terms_about_other_namespaces_are_bounded_in_a_cluster_and_whose_are_mos
         assert [told(state, name) for name in hostile] == [(True, 0)] * 3
         row = next(row for row in state.take_changes().rows if row.name == "x0")
         assert row.requested == {"cpu": 500, "pods": 1}
-        state.removed(PODS, objects.pod("x2", "x2"))
+        state.remove_object(PODS, objects.pod("x2", "x2"))
         assert {row.name for row in state.take_changes().rows} == {"x0", "x1", "x2"}, "others of it are open again"
         assert [told(state, name) for name in ("shop", *hostile)] == [(False, 2), (False, 1), (False, 1), (False, 0)]
 
@@ -248,9 +250,9 @@ def test_the_same_term_of_many_pods_counts_once(objects: Any, monkeypatch: pytes
     monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 1)
     state = of_cluster(objects, {f"p{number}": ("a", apart(term("a", **EVERYWHERE))) for number in range(3)})
     other = objects.pod("p9", "p0", namespace="a", labels={"own": "label"}, spec=apart(term("a", **EVERYWHERE)))
-    state.upserted(PODS, other)
+    state.upsert_object(PODS, other)
     assert told(state, "p0") == (False, 2)
-    state.removed(PODS, other)
+    state.remove_object(PODS, other)
     assert [told(state, f"p{number}") for number in range(3)] == [(False, 1)] * 3
 
 

@@ -17,29 +17,29 @@ from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED
 @pytest.fixture
 def table(objects: Any) -> NodeTable:
     table = NodeTable(confirm_seconds=60.0, confirm_probes=5)
-    table.listed([objects.node(f"n{index}") for index in range(10)], 0.0)
+    table.replace_nodes([objects.node(f"n{index}") for index in range(10)], 0.0)
     table.dirty.clear()
     return table
 
 
 def test_the_first_list_is_believed(objects: Any) -> None:
     table = NodeTable(60.0, 5)
-    table.listed([], 0.0)
+    table.replace_nodes([], 0.0)
     assert (table.doubt, table.count) == (None, 0)
 
 
 @pytest.mark.parametrize(("left", "doubted"), [(10, False), (5, False), (4, True), (0, True)])
 def test_a_list_that_loses_more_than_half_is_doubted(table: NodeTable, objects: Any, left: int, doubted: bool) -> None:
-    table.listed([objects.node(f"n{index}") for index in range(left)], 1.0)
+    table.replace_nodes([objects.node(f"n{index}") for index in range(left)], 1.0)
     assert (table.doubt is not None) == doubted
     assert len(table.nodes) == (10 if doubted else left)
     assert table.count == left
-    assert bool(table.trouble.text) == doubted
+    assert bool(table.node_list_trouble.text) == doubted
     assert len(table.dirty) == (0 if doubted else 10 - left)
 
 
 def test_as_many_other_nodes_are_doubted_too(table: NodeTable, objects: Any) -> None:
-    table.listed([objects.node(f"other-{index}") for index in range(10)], 1.0)
+    table.replace_nodes([objects.node(f"other-{index}") for index in range(10)], 1.0)
     assert table.doubt is not None
 
 
@@ -50,7 +50,7 @@ def test_events_remove_nodes_without_doubt(table: NodeTable) -> None:
 
 
 def test_nodes_that_come_back_end_the_doubt(table: NodeTable, objects: Any) -> None:
-    table.listed([], 1.0)
+    table.replace_nodes([], 1.0)
     for index in range(5):
         assert table.doubt is not None
         table.upsert(objects.node(f"n{index}"))
@@ -59,23 +59,23 @@ def test_nodes_that_come_back_end_the_doubt(table: NodeTable, objects: Any) -> N
 
 
 def test_probes_that_agree_for_long_enough_confirm_it(table: NodeTable, objects: Any) -> None:
-    table.listed([objects.node("n0")], 1.0)
+    table.replace_nodes([objects.node("n0")], 1.0)
     for second in range(3, 61, 2):
-        table.probed(1, float(second))
+        table.check_doubted_list(1, float(second))
         assert table.doubt is not None
-    table.probed(1, 61.0)
+    table.check_doubted_list(1, 61.0)
     assert (table.doubt, list(table.nodes)) == (None, ["n0"])
 
 
 def test_a_probe_that_disagrees_begins_the_wait_anew(table: NodeTable) -> None:
-    table.listed([], 1.0)
+    table.replace_nodes([], 1.0)
     for second in range(3, 59, 2):
-        table.probed(0, float(second))
-    table.probed(10, 60.0)
-    table.probed(0, 62.0)
+        table.check_doubted_list(0, float(second))
+    table.check_doubted_list(10, 60.0)
+    table.check_doubted_list(0, 62.0)
     assert table.doubt is not None
     for second in range(64, 121, 2):
-        table.probed(0, float(second))
+        table.check_doubted_list(0, float(second))
     assert table.doubt is None
 
 
@@ -83,14 +83,14 @@ def test_a_probe_that_disagrees_begins_the_wait_anew(table: NodeTable) -> None:
 def test_a_doubt_knows_how_many_nodes_are_lost(objects: Any, steps: list[tuple[bool, int]]) -> None:
     """It is counted along: a comparison of all names for each event took 5 ms of 50,000 nodes."""
     table = NodeTable(60.0, 5)
-    table.listed([objects.node(f"n{index}") for index in range(10)], 0.0)
-    table.listed([], 1.0)
+    table.replace_nodes([objects.node(f"n{index}") for index in range(10)], 0.0)
+    table.replace_nodes([], 1.0)
     for is_there, index in steps:
         (table.upsert(objects.node(f"n{index}")) if is_there else table.remove(f"n{index}"))
         if table.doubt is None:
             return
         lost = len(table.nodes.keys() - table.doubt.nodes.keys())
-        assert table.trouble.text == f"the list of nodes lost {lost} of 10; not believed yet"
+        assert table.node_list_trouble.text == f"the list of nodes lost {lost} of 10; not believed yet"
         assert 2 * lost > 10
 
 
@@ -100,11 +100,11 @@ class Uncompared(dict[str, NodeFacts]):
 
 
 def test_an_event_in_doubt_compares_no_names_of_others(table: NodeTable, objects: Any) -> None:
-    table.listed([], 1.0)
+    table.replace_nodes([], 1.0)
     table.nodes = Uncompared(table.nodes)
     table.upsert(objects.node("n1"))
     table.remove("n1")
-    assert table.trouble.text == "the list of nodes lost 10 of 10; not believed yet"
+    assert table.node_list_trouble.text == "the list of nodes lost 10 of 10; not believed yet"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from spillway.events_scaling import (
 )
 from spillway.kubernetes.objects import DEPLOYMENTS, PODS, REPLICASETS
 from spillway.kubernetes.pod_metrics import PodMetrics
-from spillway.wire import encode, pack_columns
+from spillway.wire import encode_event, pack_columns
 
 WEB = ("default", "web")
 NEW_YEAR_MS = 1_767_225_600_000
@@ -53,23 +53,23 @@ class Cluster:
     def begin(self) -> list[Any]:
         """Every list is there and empty, an epoch begins."""
         for kind in KINDS:
-            self.core.listed(kind, (), self.now)
-        self.core.claimed(7, self.now)
+            self.core.replace_objects(kind, (), self.now)
+        self.core.begin_epoch(7, self.now)
         return self.take()
 
     def deploy(self, *pods: Any) -> None:
-        self.core.upserted(DEPLOYMENTS, [self.objects.deployment()], self.now)
-        self.core.upserted(REPLICASETS, [self.objects.replicaset("rs1")], self.now)
-        self.core.upserted(PODS, pods, self.now)
+        self.core.upsert_objects(DEPLOYMENTS, [self.objects.deployment()], self.now)
+        self.core.upsert_objects(REPLICASETS, [self.objects.replicaset("rs1")], self.now)
+        self.core.upsert_objects(PODS, pods, self.now)
 
     def pod(self, name: str, **more: Any) -> Any:
         return self.objects.pod(name, "n1", owner="rs1", **more)
 
     def take(self) -> list[Any]:
         """What is due of pods, acknowledged."""
-        records = self.core.records(self.now, NEW_YEAR_MS)
+        records = self.core.take_due_records(self.now, NEW_YEAR_MS)
         self.offset += len(records)
-        self.core.acknowledged(records, range(self.offset, self.offset + len(records)))
+        self.core.note_written_records(records, range(self.offset, self.offset + len(records)))
         return [
             one
             for one in records
@@ -87,29 +87,29 @@ def cluster(objects: Any) -> Cluster:
 def test_nothing_is_said_of_workloads_without_a_policy(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"))
     assert cluster.take() == []
-    cluster.core.follow({("default", "other")})
+    cluster.core.set_scaled_workloads({("default", "other")})
     assert cluster.take() == []
 
 
 def test_what_was_seen_before_the_policy_is_said_with_it(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1", ready="True"), cluster.pod("p2", phase="Pending"))
-    cluster.core.follow({WEB})
-    assert cluster.core.wants_to_speak(cluster.now)
+    cluster.core.set_scaled_workloads({WEB})
+    assert cluster.core.has_record_due(cluster.now)
     pods = (
         ObservedPod("p1", "Running", False, NEW_YEAR_MS, "true", NEW_YEAR_MS + 5_000, 0, 0, 0, ()),
         ObservedPod("p2", "Pending", False, 0, "", 0, 0, 0, 0, ()),
     )
     why = "metrics: not asked for yet"
     assert cluster.take() == [PodsObserved(*WEB, "own-1", 7, 1, NEW_YEAR_MS, why, (HALF,), pods)]
-    assert not cluster.core.wants_to_speak(cluster.now)
+    assert not cluster.core.has_record_due(cluster.now)
     assert cluster.take() == []
 
 
 def test_a_sample_is_said_and_no_sample_is_not_zero(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"), cluster.pod("p2"))
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     cluster.take()
-    cluster.core.sampled("default", [sample("p1")])
+    cluster.core.store_samples("default", [sample("p1")])
     (said,) = cluster.take()
     usage = (ContainerUsage("main", (("cpu", 250), ("memory", 1_024_000))),)
     assert (said.trouble, said.sequence) == ("", 2)
@@ -117,7 +117,7 @@ def test_a_sample_is_said_and_no_sample_is_not_zero(cluster: Cluster) -> None:
         (NEW_YEAR_MS + 60_000, 15_000, usage),
         (0, 0, ()),
     ]
-    cluster.core.not_sampled("default", "metrics: timeout: no answer within 5 s")
+    cluster.core.drop_samples("default", "metrics: timeout: no answer within 5 s")
     (said,) = cluster.take()
     assert said.trouble == "metrics: timeout: no answer within 5 s"
     assert [pod.usage for pod in said.pods] == [(), ()]
@@ -125,22 +125,22 @@ def test_a_sample_is_said_and_no_sample_is_not_zero(cluster: Cluster) -> None:
 
 def test_the_same_sample_is_not_said_again_and_a_new_one_is(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"))
-    cluster.core.follow({WEB})
-    cluster.core.sampled("default", [sample("p1")])
+    cluster.core.set_scaled_workloads({WEB})
+    cluster.core.store_samples("default", [sample("p1")])
     assert len(cluster.take()) == 1
-    cluster.core.sampled("default", [sample("p1")])
+    cluster.core.store_samples("default", [sample("p1")])
     assert cluster.take() == []
-    cluster.core.sampled("default", [sample("p1", timestamp="2026-01-01T00:01:15Z")])
+    cluster.core.store_samples("default", [sample("p1", timestamp="2026-01-01T00:01:15Z")])
     assert len(cluster.take()) == 1
 
 
 def test_samples_of_other_namespaces_change_nothing(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"))
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     cluster.take()
-    cluster.core.sampled("other", [sample("p1")])
+    cluster.core.store_samples("other", [sample("p1")])
     assert cluster.take() == []
-    assert cluster.core.observed.namespaces() == ["default"]
+    assert cluster.core.observed.namespaces_to_sample() == ["default"]
 
 
 @pytest.mark.parametrize(
@@ -157,76 +157,76 @@ def test_samples_of_other_namespaces_change_nothing(cluster: Cluster) -> None:
 )
 def test_a_change_of_a_pod_is_said_once(cluster: Cluster, change: Any) -> None:
     cluster.deploy(cluster.pod("p1"), cluster.pod("p2"))
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     cluster.take()
     change(cluster)
-    assert cluster.core.wants_to_speak(cluster.now)
+    assert cluster.core.has_record_due(cluster.now)
     assert len(cluster.take()) == 1
     assert cluster.take() == []
 
 
 def test_pods_seen_before_their_replicaset_are_the_workloads_once_it_is_seen(cluster: Cluster) -> None:
-    cluster.core.follow({WEB})
-    cluster.core.upserted(PODS, [cluster.pod("p1")], 0.0)
-    cluster.core.upserted(DEPLOYMENTS, [cluster.objects.deployment()], 0.0)
+    cluster.core.set_scaled_workloads({WEB})
+    cluster.core.upsert_objects(PODS, [cluster.pod("p1")], 0.0)
+    cluster.core.upsert_objects(DEPLOYMENTS, [cluster.objects.deployment()], 0.0)
     assert [len(said.pods) for said in cluster.take()] == [0]
-    cluster.core.upserted(REPLICASETS, [cluster.objects.replicaset("rs1")], 0.0)
+    cluster.core.upsert_objects(REPLICASETS, [cluster.objects.replicaset("rs1")], 0.0)
     assert [len(said.pods) for said in cluster.take()] == [1]
 
 
 def test_the_key_goes_with_the_policy_and_with_the_workload(cluster: Cluster) -> None:
     gone = [Tombstone(pods_address(*WEB, "own-1"))]
     cluster.deploy(cluster.pod("p1"))
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     assert len(cluster.take()) == 1
-    cluster.core.follow(set())
+    cluster.core.set_scaled_workloads(set())
     assert cluster.take() == gone
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     assert len(cluster.take()) == 1
-    cluster.core.removed(DEPLOYMENTS, cluster.objects.deployment(), 0.0)
+    cluster.core.remove_object(DEPLOYMENTS, cluster.objects.deployment(), 0.0)
     assert cluster.take() == gone
     assert cluster.take() == []
 
 
 def test_a_new_epoch_says_all_again_from_one(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"))
-    cluster.core.follow({WEB})
-    cluster.core.sampled("default", [sample("p1")])
+    cluster.core.set_scaled_workloads({WEB})
+    cluster.core.store_samples("default", [sample("p1")])
     cluster.take()
-    cluster.core.claimed(30_000, 0.0)
+    cluster.core.begin_epoch(30_000, 0.0)
     assert [(said.epoch, said.sequence) for said in cluster.take()] == [(30_000, 1)]
     assert cluster.take() == []
 
 
 def test_what_is_not_known_to_be_in_the_log_is_said_again(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"))
-    cluster.core.follow({WEB})
-    records = cluster.core.records(0.0, NEW_YEAR_MS)
-    cluster.core.unacknowledged(records)
+    cluster.core.set_scaled_workloads({WEB})
+    records = cluster.core.take_due_records(0.0, NEW_YEAR_MS)
+    cluster.core.note_unconfirmed_records(records)
     assert [said.sequence for said in cluster.take()] == [2]
 
 
 def foreign(offset: int, name: str = "web", epoch: int = 3) -> LogBook:
     book = LogBook()
     event = PodsObserved("default", name, "own-1", epoch, 1, 0, "", (), ())
-    book.note(PODS_TOPIC.name, f"default/{name}/own-1", offset, event)
+    book.note_record(PODS_TOPIC.name, f"default/{name}/own-1", offset, event)
     return book
 
 
 def test_a_record_of_a_lower_epoch_behind_ours_is_answered(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"))
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     assert len(cluster.take()) == 1
-    cluster.core.contradict(foreign(10_000))
+    cluster.core.overrule_foreign_records(foreign(10_000))
     assert [said.epoch for said in cluster.take()] == [7]
 
 
 def test_a_record_of_an_earlier_owner_that_nothing_stands_behind_gets_a_tombstone(cluster: Cluster) -> None:
     """The policy went while nobody held the turn; but not before all policies were read."""
-    cluster.core.contradict(foreign(5, "old"))
+    cluster.core.overrule_foreign_records(foreign(5, "old"))
     assert cluster.take() == []
-    cluster.core.follow({WEB})
-    cluster.core.contradict(foreign(5, "old"))
+    cluster.core.set_scaled_workloads({WEB})
+    cluster.core.overrule_foreign_records(foreign(5, "old"))
     assert cluster.take() == [Tombstone(pods_address("default", "old", "own-1"))]
 
 
@@ -235,24 +235,24 @@ def test_pods_more_than_a_record_takes_are_counted(objects: Any) -> None:
     cluster.begin()
     ended = cluster.pod("p3", phase="Failed"), cluster.pod("p4", phase="Succeeded")
     cluster.deploy(*(cluster.pod(f"p{index}") for index in range(3)), *ended)
-    cluster.core.follow({WEB})
-    cluster.core.sampled("default", [sample("p0")])
+    cluster.core.set_scaled_workloads({WEB})
+    cluster.core.store_samples("default", [sample("p0")])
     (said,) = cluster.take()
     assert (len(said.pods), said.left_out, said.trouble) == (1, 2, "")
 
 
 def test_pods_that_no_record_holds_are_counted_alone_until_the_key_goes(cluster: Cluster) -> None:
     cluster.deploy(*(cluster.pod(f"p{index}") for index in range(3)))
-    cluster.core.follow({WEB})
-    records = cluster.core.records(cluster.now, NEW_YEAR_MS)
+    cluster.core.set_scaled_workloads({WEB})
+    records = cluster.core.take_due_records(cluster.now, NEW_YEAR_MS)
     (said,) = (one for one in records if isinstance(one, PodsObserved))
-    cluster.core.unacknowledged(records)
-    cluster.core.unwritable([UnwrittenRecord(said, "3000000 bytes", 900_000)], cluster.now)
+    cluster.core.note_unconfirmed_records(records)
+    cluster.core.note_unwritable_records([UnwrittenRecord(said, "3000000 bytes", 900_000)], cluster.now)
     (said,) = cluster.take()
     assert (said.pods, said.left_out) == ((), 3)
-    cluster.core.follow(())
+    cluster.core.set_scaled_workloads(())
     cluster.take()
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     (said,) = cluster.take()
     assert (len(said.pods), said.left_out) == (3, 0)
 
@@ -273,15 +273,15 @@ def test_the_largest_record_fits_the_log(cluster: Cluster, pods: int, containers
         one = {"metadata": metadata, "timestamp": "2026-01-01T00:01:00Z", "window": "15s"}
         one["containers"] = [{"name": name, "usage": usage} for name in names]
         samples.append(msgspec.convert(one, PodMetrics))
-    cluster.core.follow({WEB})
-    cluster.core.sampled("default", samples)
+    cluster.core.set_scaled_workloads({WEB})
+    cluster.core.store_samples("default", samples)
     (said,) = cluster.take()
     assert said.left_out == pods - len(said.pods) > 0
-    assert 1_000_000 < len(encode(said)) < RECORD_BYTES_MAX
+    assert 1_000_000 < len(encode_event(said)) < RECORD_BYTES_MAX
 
 
 def test_unreadable_requests_are_missing_and_not_zero(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1", cpu="many"))
-    cluster.core.follow({WEB})
+    cluster.core.set_scaled_workloads({WEB})
     (said,) = cluster.take()
     assert said.requests == (PodRequests((ContainerRequests("main", ()),)),)

@@ -9,7 +9,7 @@ from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import SnapshotSettings
 from spillway.amounts import AMOUNT_MAX, PODS_MAX
 from spillway.columns import columns_of
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events import CapacityReported
 from spillway.kubernetes.objects import NODES, PODS
 from spillway.wire import pack_columns
@@ -24,16 +24,16 @@ def test_whatever_nodes_and_pods_say_sums_over_a_cluster_stay_within_64_bits(
 ) -> None:
     """9P cores and 9E pods were as many places for a small replica, and a thousand times that fits into no record."""
     state = ClusterState("f1", SnapshotSettings())
-    state.upserted(NODES, objects.node("n1", allocatable=offered))
+    state.upsert_object(NODES, objects.node("n1", allocatable=offered))
     for number, requests in enumerate(asked):
         containers = [{"name": "c", "resources": {"requests": requests}}]
-        state.upserted(PODS, objects.pod(f"p{number}", "n1", spec={"containers": containers}))
+        state.upsert_object(PODS, objects.pod(f"p{number}", "n1", spec={"containers": containers}))
     containers = [{"name": "c", "resources": {"requests": waiting}}]
-    state.upserted(PODS, objects.pod("w", owner="rs1", said="0/3 nodes", spec={"containers": containers}))
+    state.upsert_object(PODS, objects.pod("w", owner="rs1", said="0/3 nodes", spec={"containers": containers}))
     (row,) = state.take_changes().rows
-    (group,) = state.groups().values()
+    (group,) = state.waiting_groups_by_name().values()
     wanted = dict(group.shape.requests) if group.shape is not None else {}
     for amounts in (row.allocatable, row.requested, wanted):
         assert all(0 <= amount <= (PODS_MAX if name == "pods" else AMOUNT_MAX) for name, amount in amounts.items())
     columns = pack_columns(columns_of([row]))
-    outgoing(CapacityReported("own-1", 1, 0, 1, 1, 0, columns, ()))
+    outgoing_record(CapacityReported("own-1", 1, 0, 1, 1, 0, columns, ()))

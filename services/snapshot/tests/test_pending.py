@@ -22,14 +22,14 @@ def pending() -> Pending:
 
 def take(pending: Pending, now: float, groups: dict[str, WaitingGroup] | None = None, epoch: int = 7) -> list[Any]:
     if groups is not None:
-        pending.observed(groups)
-    return list(pending.take(epoch, now))
+        pending.replace_groups(groups)
+    return list(pending.take_due_records(epoch, now))
 
 
 def test_a_group_is_said_once(pending: Pending) -> None:
     assert take(pending, 0.0, WAITING) == [PodsUnschedulable("own-1", "a/b", 7, 1, "a/b", 2, "no room")]
     assert take(pending, 1.0, WAITING) == []
-    assert pending.pods == 2
+    assert pending.pod_count == 2
 
 
 def test_another_number_is_said_at_once_another_reason_later(pending: Pending) -> None:
@@ -53,8 +53,8 @@ def test_a_group_whose_shape_no_record_holds_is_said_without_until_none_waits(pe
     shape = Shape("a", (("pods", 1),))
     shaped = {"a/b": WaitingGroup("a/b", 2, "no room", shape)}
     assert [event.shape for event in take(pending, 0.0, shaped)] == [shape]
-    pending.unsure("a/b")
-    pending.shorten("a/b")
+    pending.make_record_due("a/b")
+    pending.shorten_record("a/b")
     assert [(event.pods, event.shape) for event in take(pending, 1.0)] == [(2, None)]
     take(pending, 2.0, {})
     assert [event.shape for event in take(pending, 3.0, shaped)] == [shape]
@@ -69,14 +69,14 @@ def test_a_group_that_waits_again_is_not_forgotten(pending: Pending) -> None:
 
 def test_a_new_epoch_says_what_waits_again(pending: Pending) -> None:
     take(pending, 0.0, WAITING)
-    pending.restate()
+    pending.begin_epoch()
     assert take(pending, 1.0, epoch=9) == [PodsUnschedulable("own-1", "a/b", 9, 1, "a/b", 2, "no room")]
 
 
 def test_what_nobody_knows_to_be_in_the_log_is_said_again(pending: Pending) -> None:
     take(pending, 0.0, WAITING)
-    pending.unsure("a/b")
-    pending.unsure("of/another/owner")
+    pending.make_record_due("a/b")
+    pending.make_record_due("of/another/owner")
     assert [type(event) for event in take(pending, 1.0)] == [PodsUnschedulable, PodsScheduled]
     assert take(pending, 2.0) == []
 

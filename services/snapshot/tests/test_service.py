@@ -393,7 +393,7 @@ async def test_an_unreadable_record_is_left_aside(make_fleet: Any) -> None:
 async def test_an_error_at_one_cluster_ends_no_other_ones_capacity(
     make_fleet: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upserted, failed = Collection.upserted, metrics.WORK_FAILED.labels("snapshot", "cluster")
+    upserted, failed = Collection.upsert_objects, metrics.WORK_FAILED.labels("snapshot", "cluster")
 
     def broken(self: Collection, *more: Any) -> None:
         assert self.cluster != "own-1", "a bug"
@@ -406,7 +406,7 @@ async def test_an_error_at_one_cluster_ends_no_other_ones_capacity(
         await asyncio.sleep(3)
         before = failed._value.get()
         with monkeypatch.context() as patched:
-            patched.setattr(Collection, "upserted", broken)
+            patched.setattr(Collection, "upsert_objects", broken)
             for name in ("own-1", "own-2"):
                 fleet.clusters[name].add_nodes([NodeSpec("late-")])
             await asyncio.sleep(0.7)

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from snapshot.core import stream as streams
 from snapshot.core.cluster_state import StateChanges
-from snapshot.core.stream import ClusterSign, Stream, TooManyAmounts, blocks_max, blocks_needed, hash_key, hash_of
+from snapshot.core.stream import (
+    ClusterSign,
+    Stream,
+    TooManyAmounts,
+    block_hash_key,
+    blocks_max,
+    blocks_needed,
+    node_hash,
+)
 from snapshot.settings import SnapshotSettings
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
@@ -37,12 +45,12 @@ def rows(*names: str, cpu: int = 4) -> StateChanges:
 
 def begun(whole: StateChanges = NOTHING, settings: SnapshotSettings | None = None, blocks: int = 1) -> Stream:
     stream = Stream("own-1", 100, settings or SnapshotSettings(), pack_columns, blocks)
-    stream.begin(whole)
+    stream.set_initial_state(whole)
     return stream
 
 
 def fulls(stream: Stream, now: float = 0.0) -> list[CapacityReported]:
-    return [full for index in stream.fulls_due(now) if (full := stream.full(index, now))]
+    return [full for index in stream.whole_blocks_due(now) if (full := stream.whole_block_record(index, now))]
 
 
 def test_an_epoch_begins_with_all_its_blocks(new_reader: Any) -> None:
@@ -78,22 +86,22 @@ def test_before_it_begins_there_are_only_heartbeats() -> None:
         (0, 1, -1, "silent"),
         (0, 2, -1, "silent"),
     ]
-    assert stream.fulls_due(1e9) == []
-    stream.begin(rows("n1"))
+    assert stream.whole_blocks_due(1e9) == []
+    stream.set_initial_state(rows("n1"))
     assert [full.sequence for full in fulls(stream)] == [2]
 
 
 def test_what_is_as_it_was_said_is_not_said_again() -> None:
     whole = replace(rows("n1", "n2"), facts=(facts("web"),))
     stream = begun(whole)
-    assert list(stream.changes(whole, SIGN)) == []
-    assert list(stream.changes(replace(NOTHING, removed=("n9",), facts_removed=(("a", "b"),)), SIGN)) == []
+    assert list(stream.change_records(whole, SIGN)) == []
+    assert list(stream.change_records(replace(NOTHING, removed=("n9",), facts_removed=(("a", "b"),)), SIGN)) == []
 
 
 def test_rows_before_the_facts_that_are_counted_on_them() -> None:
     stream = begun(blocks=3)
     names = ["n0", "n1", "n2", "n3", "n4"]
-    records = list(stream.changes(replace(rows(*names), facts=(facts("web"),)), SIGN))
+    records = list(stream.change_records(replace(rows(*names), facts=(facts("web"),)), SIGN))
     assert [record.index for record in records][-1] == 0
     assert [record.facts for record in records[:-1]] == [() for _ in records[:-1]]
     assert records[-1].facts == (facts("web"),)
@@ -105,20 +113,20 @@ def test_namespaces_are_said_before_all_else_and_are_in_block_0() -> None:
     less = replace(team, quotas=(Quota("q", (("pods", 5),), (("pods", 3),)),))
     stream = begun(replace(NOTHING, namespaces=(team,)), blocks=2)
     assert [full.namespaces for full in fulls(stream)] == [(team,), ()]
-    changes = list(stream.changes(replace(rows("a", "b", "c"), namespaces=(less,), facts=(facts("web"),)), SIGN))
+    changes = list(stream.change_records(replace(rows("a", "b", "c"), namespaces=(less,), facts=(facts("web"),)), SIGN))
     assert [(change.namespaces, bool(change.facts)) for change in changes[:: len(changes) - 1]] == [
         ((less,), False),
         ((), True),
     ]
-    assert list(stream.changes(replace(NOTHING, namespaces=(less,)), SIGN)) == []
-    (gone,) = stream.changes(replace(NOTHING, namespaces_removed=("team-a", "unknown")), SIGN)
+    assert list(stream.change_records(replace(NOTHING, namespaces=(less,)), SIGN)) == []
+    (gone,) = stream.change_records(replace(NOTHING, namespaces_removed=("team-a", "unknown")), SIGN)
     assert gone.namespaces_removed == ("team-a",)
-    assert stream.full(0, 0.0).namespaces == ()  # type: ignore[union-attr]
+    assert stream.whole_block_record(0, 0.0).namespaces == ()  # type: ignore[union-attr]
 
 
 def test_many_facts_go_in_several_records() -> None:
     stream = begun(settings=SnapshotSettings(facts_per_record_max=2))
-    records = list(stream.changes(replace(NOTHING, facts=tuple(facts(f"w{n}") for n in range(5))), SIGN))
+    records = list(stream.change_records(replace(NOTHING, facts=tuple(facts(f"w{n}") for n in range(5))), SIGN))
     assert [(record.sequence, len(record.facts)) for record in records] == [(1, 2), (2, 2), (3, 1)]
 
 
@@ -130,7 +138,7 @@ def test_of_many_workloads_that_are_gone_all_are_said_to_be(new_reader: Any) -> 
     for full in fulls(stream):
         reader.apply(full)
     gone = [("default", name) for name in names]
-    records = list(stream.changes(replace(NOTHING, facts=(facts("new"),), facts_removed=tuple(gone)), SIGN))
+    records = list(stream.change_records(replace(NOTHING, facts=(facts("new"),), facts_removed=tuple(gone)), SIGN))
     assert [(len(record.facts), len(record.facts_removed)) for record in records] == [(1, 2), (0, 2), (0, 1)]
     for record in records:
         reader.apply(record)
@@ -141,28 +149,28 @@ def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
     stream = begun(rows("n1"), SnapshotSettings(full_bytes_min=1_000))
     fulls(stream)
     written = 0
-    while not stream.fulls_due(1.0):
-        written += len(list(stream.changes(rows("n1", cpu=5 + written), SIGN)))
+    while not stream.whole_blocks_due(1.0):
+        written += len(list(stream.change_records(rows("n1", cpu=5 + written), SIGN)))
     assert 2 <= written <= 10
     assert [full.sequence for full in fulls(stream, 1.0)] == [written]
-    assert stream.fulls_due(1.0) == []
+    assert stream.whole_blocks_due(1.0) == []
     for _ in range(100):
         stream.heartbeat(SIGN)
-    assert stream.fulls_due(1.0) == []
+    assert stream.whole_blocks_due(1.0) == []
 
 
 def test_a_block_is_written_hourly_at_its_own_moment() -> None:
     moments = set()
     for cluster in ("a", "b", "c"):
         stream = Stream(cluster, 1, SnapshotSettings(), pack_columns)
-        stream.begin(rows("n1"))
+        stream.set_initial_state(rows("n1"))
         fulls(stream, 0.0)
         moments.add(stream._blocks[0].full_due_at)
-        assert not stream.fulls_due(1799.0)
-        assert stream.fulls_due(3600.0)
+        assert not stream.whole_blocks_due(1799.0)
+        assert stream.whole_blocks_due(3600.0)
         fulls(stream, 3600.0)
-        assert not stream.fulls_due(7199.0)
-        assert stream.fulls_due(7200.0)
+        assert not stream.whole_blocks_due(7199.0)
+        assert stream.whole_blocks_due(7200.0)
     assert len(moments) == 3
 
 
@@ -170,46 +178,46 @@ def test_a_failed_send_makes_a_whole_block_due(new_reader: Any) -> None:
     stream, reader = begun(rows("n1")), new_reader()
     for full in fulls(stream):
         reader.apply(full)
-    (lost,) = stream.changes(rows("n2"), SIGN)
-    stream.want_full(lost.index)
-    (change,) = stream.changes(rows("n3"), SIGN)
+    (lost,) = stream.change_records(rows("n2"), SIGN)
+    stream.request_whole_block(lost.index)
+    (change,) = stream.change_records(rows("n3"), SIGN)
     reader.apply(change)
     assert reader.gaps == 1
     for full in fulls(stream):
         reader.apply(full)
     assert reader.nodes.keys() == {"n1", "n2", "n3"}
-    (change,) = stream.changes(rows("n4"), SIGN)
+    (change,) = stream.change_records(rows("n4"), SIGN)
     reader.apply(change)
     assert (reader.gaps, len(reader.nodes)) == (1, 4)
 
 
 def test_readers_go_on_behind_the_last_change_that_stands() -> None:
     stream = begun(rows("n1"))
-    stream.acknowledged(150)
-    stream.acknowledged(140)
+    stream.note_written_offset(150)
+    stream.note_written_offset(140)
     assert [full.as_of_offset for full in fulls(stream)] == [151]
 
 
 def test_a_block_that_outgrows_its_bound_asks_for_a_new_epoch() -> None:
     stream = begun(rows("n0", "n1"), SnapshotSettings(block_nodes_max=2))
-    assert not stream.outgrown
-    list(stream.changes(rows("n2"), SIGN))
-    assert stream.outgrown
+    assert not stream.has_outgrown_block
+    list(stream.change_records(rows("n2"), SIGN))
+    assert stream.has_outgrown_block
 
 
 def test_a_block_too_heavy_for_a_record_is_not_written_but_split() -> None:
     settings = SnapshotSettings(block_bytes_max=200)
     stream = begun(rows(*(f"node-{n}" for n in range(200))), settings)
     assert fulls(stream) == []
-    assert stream.outgrown
-    assert stream.blocks_wanted == 2
+    assert stream.has_outgrown_block
+    assert stream.next_epoch_blocks_min == 2
     alone = begun(rows("n1"), SnapshotSettings(block_bytes_max=1))
     assert len(fulls(alone)) == 1
 
 
 @given(st.integers(0, 300), st.integers(10, 60))
 def test_no_block_is_over_its_bound(nodes: int, nodes_max: int) -> None:
-    hashes = [hash_of(f"n{index}", hash_key("own-1", 100)) for index in range(nodes)]
+    hashes = [node_hash(f"n{index}", block_hash_key("own-1", 100)) for index in range(nodes)]
     count = blocks_needed(hashes, nodes_max)
     sizes = [sum(1 for number in hashes if number % count == index) for index in range(count)]
     assert max(sizes) <= nodes_max
@@ -219,7 +227,7 @@ def test_no_block_is_over_its_bound(nodes: int, nodes_max: int) -> None:
 @pytest.mark.parametrize(("name", "block"), [("n1", 3), ("n2", 4), ("node-a", 2)])
 def test_a_node_stays_in_its_block_across_versions(name: str, block: int) -> None:
     """A pinned hash: another one would move nodes between the blocks of an epoch when a process is replaced."""
-    assert hash_of(name, hash_key("own-1", 100)) % 5 == block
+    assert node_hash(name, block_hash_key("own-1", 100)) % 5 == block
 
 
 def test_names_that_no_number_of_blocks_tells_apart_are_bounded() -> None:
@@ -231,14 +239,16 @@ def test_names_of_one_crc_are_not_in_one_block() -> None:
     """Two of them were in one block whatever the number of blocks was."""
     first, second = "plumless", "buckeroo"
     assert crc32(first.encode()) == crc32(second.encode())
-    assert len({hash_of(name, hash_key("own-1", epoch)) for name in (first, second) for epoch in (100, 101)}) == 4
+    assert (
+        len({node_hash(name, block_hash_key("own-1", epoch)) for name in (first, second) for epoch in (100, 101)}) == 4
+    )
 
 
 def together(counts: Sequence[int]) -> tuple[str, str]:
     """Two names that are in one block of the streams of begun(), whichever of these numbers of blocks they have."""
     names_by_blocks: dict[tuple[int, ...], str] = {}
     for name in (f"n{number}" for number in itertools.count()):
-        blocks = tuple(hash_of(name, hash_key("own-1", 100)) % count for count in counts)
+        blocks = tuple(node_hash(name, block_hash_key("own-1", 100)) % count for count in counts)
         if (other := names_by_blocks.setdefault(blocks, name)) != name:
             return other, name
     raise AssertionError("there are names without end")
@@ -251,12 +261,12 @@ def test_the_number_of_blocks_is_bounded_however_heavy_they_are() -> None:
     for _ in range(10):
         stream = begun(rows(*names), settings, counts[-1])
         written = fulls(stream)
-        if not stream.outgrown:
+        if not stream.has_outgrown_block:
             break
-        counts.append(stream.blocks_wanted)
+        counts.append(stream.next_epoch_blocks_min)
     assert counts == [1, 2, 4, 8, 16, 32, 64, 66] == [*counts[:-1], blocks_max(2, 5_000)]
     assert len([full for full in written if full.columns]) == 1  # The log takes it, or refuses it.
-    assert begun(rows(*names), settings, 10**9).count == 66
+    assert begun(rows(*names), settings, 10**9).block_count == 66
 
 
 def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more() -> None:
@@ -264,7 +274,11 @@ def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more() -> No
     block."""
     stream = begun(rows(*(f"n{number}" for number in range(100))), SnapshotSettings(block_nodes_max=1))
     written = fulls(stream)
-    assert (stream.count, stream.outgrown, len(written)) == (264, False, 264) == (blocks_max(100, 1), False, 264)
+    assert (
+        (stream.block_count, stream.has_outgrown_block, len(written))
+        == (264, False, 264)
+        == (blocks_max(100, 1), False, 264)
+    )
     assert max(len(unpack_columns(full.columns).names) for full in written if full.columns) > 1
 
 
@@ -279,21 +293,21 @@ def test_amounts_of_many_resources_go_in_several_records(monkeypatch: pytest.Mon
     for full in fulls(stream):
         reader.apply(full)
     wide = tuple(asking(20, f"wide-{number}") for number in range(5))
-    records = list(stream.changes(replace(NOTHING, rows=wide, facts=(facts("web"),), removed=("n0",)), SIGN))
+    records = list(stream.change_records(replace(NOTHING, rows=wide, facts=(facts("web"),), removed=("n0",)), SIGN))
     assert [(len(record.facts), len(record.removed)) for record in records] == [(0, 0), (0, 0), (1, 1)]
     for record in records:
         reader.apply(record)
     assert (reader.gaps, reader.nodes) == (0, {row.name: row for row in wide})
-    stream.want_full(0)
+    stream.request_whole_block(0)
     assert fulls(stream) == []
-    assert stream.outgrown
+    assert stream.has_outgrown_block
 
 
 def test_too_many_amounts_for_all_blocks_that_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "AMOUNTS_MAX", 100)
     monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 0)
     wide = begun(replace(NOTHING, rows=tuple(asking(20, f"wide-{number}") for number in range(50))), blocks=8)
-    assert wide.count == 2
+    assert wide.block_count == 2
     with pytest.raises(TooManyAmounts, match="CapacityReported own-1/0: amounts of"):
         fulls(wide)
 
@@ -323,34 +337,34 @@ def test_changes_applied_to_the_whole_give_the_whole(new_reader: Any, blocks: in
             tuple(facts(name, n) for name, n in declared.items() if name not in forgotten),
             tuple(("default", name) for name in forgotten),
         )
-        records: list[CapacityChanged] = list(stream.changes(changes, SIGN))
+        records: list[CapacityChanged] = list(stream.change_records(changes, SIGN))
         if fate == "beat":
             records.append(stream.heartbeat(SIGN))
         for record in records:
             assert record.sequence == sequences.get(record.index, 0) + 1
             sequences[record.index] = record.sequence
             if fate == "lose":
-                stream.want_full(record.index)
+                stream.request_whole_block(record.index)
             else:
                 follower.apply(record)
                 follower.apply(record)
         if fate == "full":
             for index in range(blocks):
-                stream.want_full(index)
+                stream.request_whole_block(index)
         for full in fulls(stream):
             assert full.sequence == sequences.get(full.index, 0)
             follower.apply(full)
         assert follower.gaps == 0
         fresh = new_reader()
         for index in range(blocks):
-            fresh.apply(stream.full(index, 0.0))
+            fresh.apply(stream.whole_block_record(index, 0.0))
         assert (fresh.nodes, fresh.facts) == (follower.nodes, follower.facts)
 
 
 def test_which_api_server_it_is_is_said_in_whole_block_0_alone() -> None:
     stream = begun(replace(rows("a", "b", "c"), api_server="u1"), blocks=2)
     assert [full.api_server for full in fulls(stream)] == ["u1", ""]
-    assert list(stream.changes(replace(NOTHING, api_server="u1"), SIGN)) == []
+    assert list(stream.change_records(replace(NOTHING, api_server="u1"), SIGN)) == []
     assert fulls(stream) == []
-    assert list(stream.changes(replace(NOTHING, api_server="u2"), SIGN)) == []
+    assert list(stream.change_records(replace(NOTHING, api_server="u2"), SIGN)) == []
     assert [(full.index, full.api_server) for full in fulls(stream)] == [(0, "u2")]

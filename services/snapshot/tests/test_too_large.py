@@ -71,20 +71,23 @@ async def test_what_was_known_stands_and_grows_old_until_it_fits_again(make_flee
 def test_more_blocks_are_made_where_that_helps(bytes_over: int, is_split: bool) -> None:
     """What stands beside the columns stays in block 0: where that alone is too much no claim helps."""
     core = Collection("own-1", "f1", SnapshotSettings(), pack_columns)
-    core.claimed(7, 0.0)
+    core.begin_epoch(7, 0.0)
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
-    core.unwritable([UnwrittenRecord(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
-    assert (core.needs_claim, bool(core.sign(0.0).trouble.text)) == (is_split, not is_split)
+    core.note_unwritable_records([UnwrittenRecord(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
+    assert (core.needs_claim, bool(core.cluster_sign(0.0).trouble.text)) == (is_split, not is_split)
 
 
 def test_none_is_made_where_there_may_be_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 1)
     core = Collection("own-1", "f1", SnapshotSettings(), pack_columns)
-    core.claimed(7, 0.0)
+    core.begin_epoch(7, 0.0)
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
-    core.unwritable([UnwrittenRecord(block, "CapacityReported own-1/0: why", 1)], 0.0)
+    core.note_unwritable_records([UnwrittenRecord(block, "CapacityReported own-1/0: why", 1)], 0.0)
     assert not core.needs_claim
-    assert core.sign(0.0).trouble == (TroubleCode.UNWRITABLE, "capacity: unwritable: CapacityReported own-1/0: why")
+    assert core.cluster_sign(0.0).trouble == (
+        TroubleCode.UNWRITABLE,
+        "capacity: unwritable: CapacityReported own-1/0: why",
+    )
 
 
 async def test_a_cluster_of_more_resources_than_its_blocks_have_room_for_ages_and_disturbs_no_other(

@@ -47,12 +47,12 @@ def term(*requirements: tuple[str, str, tuple[str, ...]]) -> NodeTerm:
 def state_with(*items: Any, claims_max: int = 5_000) -> ClusterState:
     state = ClusterState("f1", SnapshotSettings(volume_claims_max=claims_max))
     for item in items:
-        state.upserted(VOLUMES if item.metadata.namespace == "" else VOLUME_CLAIMS, item)
+        state.upsert_object(VOLUMES if item.metadata.namespace == "" else VOLUME_CLAIMS, item)
     return state
 
 
 def said(state: ClusterState) -> dict[str, VolumeClaim]:
-    spaces = {space.name: space for space in state.whole().namespaces}
+    spaces = {space.name: space for space in state.whole_state().namespaces}
     return {entry.name: entry for entry in spaces.get("shop", NamespaceFacts("shop", (), ())).volume_claims}
 
 
@@ -135,18 +135,18 @@ def test_what_is_attached_to_nodes_is_said() -> None:
 def test_only_what_changed_is_said_again() -> None:
     state = state_with(volume(), claim())
     state.take_changes()
-    state.upserted(VOLUMES, volume())
-    state.upserted(VOLUME_CLAIMS, claim())
-    assert not state.dirty
-    state.upserted(VOLUMES, volume(labels={ZONE: "z1"}))
+    state.upsert_object(VOLUMES, volume())
+    state.upsert_object(VOLUME_CLAIMS, claim())
+    assert not state.has_changes
+    state.upsert_object(VOLUMES, volume(labels={ZONE: "z1"}))
     (space,) = state.take_changes().namespaces
     assert space.volume_claims == (VolumeClaim("data", True, (VolumeLimit(OF_DATA, (NOWHERE_LABELLED, IN_Z1)),)),)
-    state.removed(VOLUMES, volume())
+    state.remove_object(VOLUMES, volume())
     assert said(state) == {"data": VolumeClaim("data", False)}
-    state.listed(VOLUME_CLAIMS, (), 0.0)
+    state.replace_objects(VOLUME_CLAIMS, (), 0.0)
     assert state.take_changes().namespaces_removed == ("shop",)
-    state.listed(VOLUMES, (), 0.0)
-    assert not state.dirty
+    state.replace_objects(VOLUMES, (), 0.0)
+    assert not state.has_changes
 
 
 def test_of_too_many_claims_is_said_that_there_are_more() -> None:
@@ -154,9 +154,9 @@ def test_of_too_many_claims_is_said_that_there_are_more() -> None:
     state = state_with(first, second, claims_max=1)
     (space,) = state.take_changes().namespaces
     assert ([entry.name for entry in space.volume_claims], space.volume_claims_left_out) == (["a"], True)
-    state.removed(VOLUME_CLAIMS, first)
-    state.upserted(VOLUME_CLAIMS, second)
+    state.remove_object(VOLUME_CLAIMS, first)
+    state.upsert_object(VOLUME_CLAIMS, second)
     (space,) = state.take_changes().namespaces
     assert ([entry.name for entry in space.volume_claims], space.volume_claims_left_out) == (["b"], False)
-    state.removed(VOLUME_CLAIMS, second)
+    state.remove_object(VOLUME_CLAIMS, second)
     assert state.take_changes().namespaces_removed == ("shop",)

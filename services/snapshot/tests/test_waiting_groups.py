@@ -17,25 +17,25 @@ def state() -> ClusterState:
 
 
 def told(state: ClusterState) -> dict[str, tuple[int, str]]:
-    return {name: (group.pods, group.reason) for name, group in state.groups().items()}
+    return {name: (group.pods, group.reason) for name, group in state.waiting_groups_by_name().items()}
 
 
 def test_a_message_about_one_pod_sums_its_group_alone(state: ClusterState, objects: Any, calls_of: Any) -> None:
     """Of 10,000 bare pods all were summed, 0.4 s of the loop, at each word of the scheduler."""
     for number in range(50):
-        state.upserted(PODS, objects.pod(f"p{number}", said="no room"))
+        state.upsert_object(PODS, objects.pod(f"p{number}", said="no room"))
     state.take_changes()
-    state.take_groups()
+    state.take_waiting_groups()
     with calls_of(commonest) as calls:
-        state.upserted(PODS, objects.pod("p7", said="still no room"))
-        assert state.dirty
+        state.upsert_object(PODS, objects.pod("p7", said="still no room"))
+        assert state.has_changes
         state.take_changes()
-        groups = state.take_groups() or {}
+        groups = state.take_waiting_groups() or {}
     summed = [call["counts"] for call in calls]
     assert (len(groups), groups["Pod/default/p7"].reason) == (50, "still no room")
     assert [set(counts) for counts in summed if "still no room" in counts] == [{"still no room"}]
     assert len(summed) == 2  # Messages and shapes of one group.
-    assert state.take_groups() is None
+    assert state.take_waiting_groups() is None
 
 
 class Silent:
@@ -58,24 +58,24 @@ def test_a_namespace_has_a_bounded_number_of_groups(
     monkeypatch.setattr(waiting_groups, "OF_NAMESPACE_MAX", 2)
     pods = [objects.pod(f"p{number}", said="no room", namespace="attacker") for number in range(5)]
     for pod in pods:
-        state.upserted(PODS, pod)
-    state.upserted(DEPLOYMENTS, objects.deployment())
-    state.upserted(REPLICASETS, objects.replicaset("r1"))
-    state.upserted(PODS, objects.pod("w1", owner="r1", said="no room"))
-    state.upserted(PODS, objects.pod("q1", said="no room", namespace="shop"))
+        state.upsert_object(PODS, pod)
+    state.upsert_object(DEPLOYMENTS, objects.deployment())
+    state.upsert_object(REPLICASETS, objects.replicaset("r1"))
+    state.upsert_object(PODS, objects.pod("w1", owner="r1", said="no room"))
+    state.upsert_object(PODS, objects.pod("q1", said="no room", namespace="shop"))
     of_others = {"default/web": (1, "no room"), "Pod/shop/q1": (1, "no room")}
     assert told(state) == of_others | {
         "Pod/attacker/p0": (1, "no room"),
         "Pod/attacker/p1": (1, "no room"),
         "Others/attacker/": (3, OTHERS_REASON),
     }
-    assert state.groups()["Others/attacker/"].shape is None
-    state.upserted(PODS, objects.pod("p3", "n1", namespace="attacker"))
+    assert state.waiting_groups_by_name()["Others/attacker/"].shape is None
+    state.upsert_object(PODS, objects.pod("p3", "n1", namespace="attacker"))
     assert told(state)["Others/attacker/"] == (2, OTHERS_REASON)
     for pod in pods:
-        state.removed(PODS, pod)
+        state.remove_object(PODS, pod)
     assert told(state) == of_others
-    state.upserted(PODS, pods[4])
+    state.upsert_object(PODS, pods[4])
     assert told(state) == of_others | {"Pod/attacker/p4": (1, "no room")}
 
 
@@ -85,12 +85,12 @@ def test_a_cluster_has_a_bounded_number_of_groups(
     monkeypatch.setattr(waiting_groups, "OF_CLUSTER_MAX", 2)
     pods = [objects.pod(f"p{number}", said="no room", namespace=f"n{number}") for number in range(5)]
     for pod in pods:
-        state.upserted(PODS, pod)
+        state.upsert_object(PODS, pod)
     assert told(state) == {
         "Pod/n0/p0": (1, "no room"),
         "Pod/n1/p1": (1, "no room"),
         "Others//": (3, OTHERS_REASON),
     }
     for pod in pods:
-        state.removed(PODS, pod)
+        state.remove_object(PODS, pod)
     assert told(state) == {}

@@ -33,8 +33,8 @@ SPEC = {
 def shape_said(objects: Any, *pods: Any) -> Shape | None:
     state = ClusterState("f1", SnapshotSettings())
     for pod in pods:
-        state.upserted(PODS, pod)
-    (group,) = state.groups().values()
+        state.upsert_object(PODS, pod)
+    (group,) = state.waiting_groups_by_name().values()
     return group.shape
 
 

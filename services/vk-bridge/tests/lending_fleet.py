@@ -149,7 +149,7 @@ class LendingFleet:
         task.cancel()
         await asyncio.wait([task])
         bus = self._buses[instance]
-        bus.broker.drop(bus)
+        bus.broker.remove_memberships(bus)
 
     def cut_off(self, instance: str, *, unavailable: bool = True) -> None:
         """From the log."""
@@ -247,12 +247,12 @@ class LendingFleet:
 
     def taint(self, node: str = "n0", owner: str = OWN) -> str:
         """The state of the register; empty: owned."""
-        found = self.clusters[owner].get("nodes", node)
+        found = self.clusters[owner].get_object("nodes", node)
         taints = (found or {}).get("spec", {}).get("taints") or ()
         return next((one["value"] for one in taints if one["key"] == LENDING_KEY), "")
 
     def virtual(self, node: str = "n0", owner: str = OWN) -> dict[str, Any] | None:
-        return self.clusters[POOL].get("nodes", virtual_node_name(owner, node))
+        return self.clusters[POOL].get_object("nodes", virtual_node_name(owner, node))
 
     def kubelet_port(self, node: str = "n0") -> int:
         """That the virtual node names; 0: none, or there is no virtual node."""
@@ -292,7 +292,7 @@ class LendingFleet:
         return [record.event for record in self.said if isinstance(record.event, TurnTaken)]
 
     async def _listen(self) -> None:
-        async with LocalBus(self.broker, FLEET, "listener").follow((LENDING,)) as feed:
+        async with LocalBus(self.broker, FLEET, "listener").follow_topics((LENDING,)) as feed:
             async for batch in feed:
                 self.said += batch.records
 

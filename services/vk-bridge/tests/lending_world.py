@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.cluster.node_reader import PodDeletion, ending_of
+from vk_bridge.cluster.node_reader import PodDeletion, deletion_of_pod
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 from vk_bridge.core.node.steps import (
     CloseVirtual,
@@ -25,11 +25,17 @@ from vk_bridge.core.node.steps import (
     Step,
     WaitUntil,
     WriteTarget,
-    bears_amendment,
+    may_use_amended_reading,
     next_step,
     node_context,
 )
-from vk_bridge.core.pod.delete_collections import CollectionBounds, DeleteCollection, ListedPod, of_owner, of_pool
+from vk_bridge.core.pod.delete_collections import (
+    CollectionBounds,
+    DeleteCollection,
+    ListedPod,
+    pool_pod_collections,
+    real_pod_collections,
+)
 from vk_bridge.core.pod.steps import (
     CreateReal,
     DeletePool,
@@ -38,10 +44,10 @@ from vk_bridge.core.pod.steps import (
     LetGo,
     Mirror,
     PodStep,
-    pairs,
+    pod_pairs,
     pod_step,
-    what_cannot_wait,
-    writes,
+    urgent_part_of_step,
+    writes_of_step,
 )
 
 IN_FLIGHT_SECONDS = 5.0
@@ -274,14 +280,14 @@ class Bridge:
             pool_read=pool_read,
         )
         desired = self._desired(observation)
-        since = self.sights.see("n", observation.node, read_at) if owner_read else read_at
+        since = self.sights.first_read_at("n", observation.node, read_at) if owner_read else read_at
         step = next_step(observation, desired, since, IN_FLIGHT_SECONDS)
         quiet_at = since + IN_FLIGHT_SECONDS
-        if known is not None and not bears_amendment(step, observation, read_at, quiet_at):
+        if known is not None and not may_use_amended_reading(step, observation, read_at, quiet_at):
             return
         context = node_context(observation, desired, GRACE_SECONDS)
         pod_steps = [
-            pod_step(pool, real, context) for pool, real in pairs(observation.pool_pods, observation.real_pods)
+            pod_step(pool, real, context) for pool, real in pod_pairs(observation.pool_pods, observation.real_pods)
         ]
         refused, answered = False, (node, virtual)
         if step is not None and not isinstance(step, WaitUntil):
@@ -289,7 +295,7 @@ class Bridge:
             refused = not self._carry_out(step)
             answered = _answered(step, node, virtual, world)
         todo = [one for one in pod_steps if one is not None]
-        chosen = [one for one in map(what_cannot_wait, todo) if one is not None] if busy else todo
+        chosen = [one for one in map(urgent_part_of_step, todo) if one is not None] if busy else todo
         leaving = observation.node is not None and observation.node.state == RECALLED
         yield from self._write_pods(chosen, listed if leaving else {}, names, leaving=leaving)
         if refused or not observation.owner_read or not observation.pool_read:
@@ -298,7 +304,7 @@ class Bridge:
         if isinstance(step, DeleteVirtual):
             observation = replace(observation, virtual=None, read_at=world.now)
             step = next_step(observation, desired, since, IN_FLIGHT_SECONDS)
-            if isinstance(step, Mark) and bears_amendment(step, observation, read_at, quiet_at):
+            if isinstance(step, Mark) and may_use_amended_reading(step, observation, read_at, quiet_at):
                 yield step
                 self._carry_out(step)
 
@@ -306,13 +312,13 @@ class Bridge:
         self, steps: Sequence[PodStep], listed: Mapping[str, ListedPod], names: Mapping[str, str], *, leaving: bool
     ) -> Iterator[Written]:
         """As pod_writer.py: first what goes together, of the owner and then of the pool, and all else one by one."""
-        settled, by_step = set[PodStep](), [writes(step) for step in steps]
+        settled, by_step = set[PodStep](), [writes_of_step(step) for step in steps]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]
-        for many in of_owner(real, {one.uid: NAMESPACE for one in real}, SIZES, leaving=leaving):
+        for many in real_pod_collections(real, {one.uid: NAMESPACE for one in real}, SIZES, leaving=leaving):
             yield from self._delete_real(many, settled)
         ready = (written[-1] for written in by_step if settled.issuperset(written[:-1]))
         pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
-        for many in of_pool(pool, listed, SIZES, leaving=leaving):
+        for many in pool_pod_collections(pool, listed, SIZES, leaving=leaving):
             yield from self._delete_pool(many, listed, names, settled)
         for written in by_step:
             for write in written:
@@ -355,7 +361,7 @@ class Bridge:
         if pod.deleted_at is None:
             return found
         metadata = {"deletionGracePeriodSeconds": pod.deletion_seconds}
-        ending = self.deleting[uid] = ending_of({"metadata": metadata}, self.deleting.get(uid), self.world.now)
+        ending = self.deleting[uid] = deletion_of_pod({"metadata": metadata}, self.deleting.get(uid), self.world.now)
         left = ending.over_at - self.world.now
         return replace(found, deleting=True, overdue=left <= 0, seconds_left=max(0, math.floor(left)))
 

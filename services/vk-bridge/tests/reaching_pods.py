@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sim.pods_by_level import within_restricted
+from sim.pods_by_level import restricted_pod
 from spillway.kubernetes.pod_security import ADDED_CAPABILITIES, APPARMOR_ANNOTATION, SYSCTLS
 
 Pod = dict[str, Any]
@@ -120,14 +120,14 @@ _PLACES: Final = (
 
 
 def saying_nothing() -> Pod:
-    pod = within_restricted()
+    pod = restricted_pod()
     del pod["spec"]["containers"][0]["securityContext"]
     return pod
 
 
 def reaching_pods() -> Iterator[tuple[str, Pod]]:
     """What each says, and the pod: some say what no API server lets in."""
-    for base, make in (("restricted", within_restricted), ("bare", saying_nothing)):
+    for base, make in (("restricted", restricted_pod), ("bare", saying_nothing)):
         for annotations in _ANNOTATIONS:
             pod = make()
             pod["metadata"]["annotations"] = dict(annotations)

@@ -11,11 +11,11 @@ from vk_bridge.core.pod.admitted_sizes import (
     AdmittedSizes,
     Refusals,
     RefusedLately,
+    added_sizes_text,
+    allocatable_for_pool,
     is_refused_by_its_node,
-    left_for_pool,
     sizes_asked,
     sizes_held,
-    text_of_added,
 )
 
 FREE = {"cpu": 8000, "memory": 1 << 30, "pods": 110}
@@ -51,7 +51,7 @@ def one(cpu: str, **status: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_offered(held: list[AdmittedSizes], refused: list[AdmittedSizes], cpu: int, pods: int) -> None:
-    assert left_for_pool(FREE, held, refused) == {"cpu": cpu, "memory": 1 << 30, "pods": pods}
+    assert allocatable_for_pool(FREE, held, refused) == {"cpu": cpu, "memory": 1 << 30, "pods": pods}
 
 
 @given(
@@ -66,26 +66,26 @@ def test_as_many_of_a_refused_kind_are_bound_as_are_let_in(
     """However many the scheduler binds before the bridge looks again."""
     there = [sizes(100 * counted, 100 * admitted) for counted, admitted in others]
     room = free - sum(max(pod.counted["cpu"], pod.admitted["cpu"]) for pod in there)
-    shown = left_for_pool({"cpu": free}, there, [sizes(asked, asked + more)])["cpu"]
+    shown = allocatable_for_pool({"cpu": free}, there, [sizes(asked, asked + more)])["cpu"]
     bound = max(0, shown - sum(pod.counted["cpu"] for pod in there)) // asked
     assert bound == max(0, room) // (asked + more)
 
 
 def test_what_pods_hold_and_what_they_asked_for() -> None:
     real, shown = one("3"), one("2")
-    assert sizes_held(real, shown).added() == {"cpu": 1000}
-    assert sizes_held(real, None).added() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
+    assert sizes_held(real, shown).added_amounts() == {"cpu": 1000}
+    assert sizes_held(real, None).added_amounts() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
     assert sizes_held(one("3", phase="Failed"), shown) == AdmittedSizes({}, {})
-    assert sizes_held(real, one("2", phase="Failed")).added() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
-    assert sizes_asked(one("3", phase="Failed"), one("2", phase="Failed")).added() == {"cpu": 1000}
-    assert (text_of_added(real, shown), text_of_added(real, real)) == ("cpu 1000m", "")
+    assert sizes_held(real, one("2", phase="Failed")).added_amounts() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
+    assert sizes_asked(one("3", phase="Failed"), one("2", phase="Failed")).added_amounts() == {"cpu": 1000}
+    assert (added_sizes_text(real, shown), added_sizes_text(real, real)) == ("cpu 1000m", "")
 
 
 def test_a_real_pod_that_is_resized_in_place_holds_what_it_was_promised_until_it_is_done() -> None:
     """Asked back to 2 cores, and its node has 5 of them for it still."""
     status = {"name": "main", "allocatedResources": {"cpu": "5"}, "resources": {"requests": {"cpu": "5"}}}
     real = one("2", containerStatuses=[{**status, "name": one("2")["spec"]["containers"][0]["name"]}])
-    assert sizes_held(real, one("2")).added() == {"cpu": 3000}
+    assert sizes_held(real, one("2")).added_amounts() == {"cpu": 3000}
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_which_pod_its_node_has_refused(status: dict[str, Any], refused: bool) -
 
 def test_a_refusal_counts_for_a_while_and_only_once_though_its_pod_stays() -> None:
     refusals, grown = Refusals(300), sizes(2000, 3000)
-    assert refusals.see("n0", {}, 0) == RefusedLately()
-    assert refusals.see("n0", {"a": grown}, 10) == RefusedLately((grown,), 10, 310)
-    assert refusals.see("n0", {}, 200) == RefusedLately((grown,), 10, 310)
-    assert refusals.see("n0", {"b": sizes(1, 1)}, 250) == RefusedLately((grown,), 250, 310)
-    assert refusals.see("n0", {"a": grown, "b": sizes(1, 1)}, 310) == RefusedLately((), 250, 550)
-    assert refusals.see("n0", {"a": grown, "b": sizes(1, 1)}, 600) == RefusedLately()
-    assert refusals.see("n0", {"a": grown}, 900) == RefusedLately()
-    assert refusals.see("n1", {}, 300) == RefusedLately()
+    assert refusals.update_refusals("n0", {}, 0) == RefusedLately()
+    assert refusals.update_refusals("n0", {"a": grown}, 10) == RefusedLately((grown,), 10, 310)
+    assert refusals.update_refusals("n0", {}, 200) == RefusedLately((grown,), 10, 310)
+    assert refusals.update_refusals("n0", {"b": sizes(1, 1)}, 250) == RefusedLately((grown,), 250, 310)
+    assert refusals.update_refusals("n0", {"a": grown, "b": sizes(1, 1)}, 310) == RefusedLately((), 250, 550)
+    assert refusals.update_refusals("n0", {"a": grown, "b": sizes(1, 1)}, 600) == RefusedLately()
+    assert refusals.update_refusals("n0", {"a": grown}, 900) == RefusedLately()
+    assert refusals.update_refusals("n1", {}, 300) == RefusedLately()
 
 
 def test_a_kind_that_one_node_refused_waits_on_others_for_a_pause_where_it_does_not_fit_either() -> None:
@@ -123,10 +123,10 @@ def test_a_kind_that_one_node_refused_waits_on_others_for_a_pause_where_it_does_
     refused = sizes_asked(one("3", **REFUSED), one("2"))
     room = {"cpu": 2500, "memory": 1 << 30}
     assert not refusals.would_refuse(one("2"), room, 10, 10)
-    refusals.see("n0", {"a": refused}, 10)
+    refusals.update_refusals("n0", {"a": refused}, 10)
     assert refusals.would_refuse(one("2"), room, 19, 10)
     assert not refusals.would_refuse(one("2"), {**room, "cpu": 3000}, 19, 10), "it fits"
     assert not refusals.would_refuse(one("1"), room, 19, 10), "another kind"
     assert not refusals.would_refuse(one("2"), room, 20, 10), "one may try"
-    refusals.see("n1", {"b": refused}, 20)
+    refusals.update_refusals("n1", {"b": refused}, 20)
     assert refusals.would_refuse(one("2"), room, 29, 10)

@@ -47,7 +47,7 @@ async def withdraw(fleet: LendingFleet) -> None:
 
 
 def namespace(fleet: LendingFleet) -> dict[str, Any] | None:
-    return fleet.clusters[OWN].get("namespaces", OURS)
+    return fleet.clusters[OWN].get_object("namespaces", OURS)
 
 
 def holds_nothing(fleet: LendingFleet) -> bool:
@@ -60,7 +60,7 @@ async def test_when_lending_is_withdrawn_copies_go_at_once_then_namespaces_then_
     await withdraw(fleet)
     await until(lambda: copies(fleet) == [], 5)
     await until(lambda: namespace(fleet) is None)
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
     claims = len(fleet.claims())
     await asyncio.sleep(600)
     assert len(fleet.claims()) == claims, "what was seen to hold nothing is looked at no more"
@@ -90,7 +90,7 @@ async def test_a_bridge_that_dies_before_the_copies_are_gone_is_followed_by_one_
         assert len(copies(fleet)) == 1
         bridge = await fleet.start("b1" if dies == "and_starts_again" else "b2", **LONG)
         await until(lambda: holds_nothing(fleet))
-        await until(lambda: bridge.held == set())
+        await until(lambda: bridge.clusters_worked_on == set())
 
 
 @on_fleet()
@@ -104,7 +104,7 @@ async def test_a_bridge_that_starts_later_looks_once_at_each_cluster_that_lent_a
     claims = len(fleet.claims())
     bridge = await fleet.start("b2", **LONG)
     await until(lambda: len(fleet.claims()) == claims + 1)
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
     await asyncio.sleep(300)
     assert len(fleet.claims()) == claims + 1
 
@@ -119,10 +119,10 @@ async def test_what_an_owner_that_is_silent_holds_goes_when_it_answers(fleet: Le
     await asyncio.sleep(5)
     fleet.clusters[OWN].set_faults(Faults(silent=True))
     fleet.refused = lambda _: None
-    await always(lambda: bridge.held == {OWN}, 600)
+    await always(lambda: bridge.clusters_worked_on == {OWN}, 600)
     fleet.clusters[OWN].set_faults(Faults())
     await until(lambda: holds_nothing(fleet))
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
     forgotten = LENDING.name, lending_address(LENDING, OWN, "n0").key
     assert forgotten not in [(one.topic, one.key) for one in fleet.said if one.event is None]
 
@@ -133,12 +133,12 @@ async def test_what_a_cluster_that_left_in_between_holds_goes_when_it_joins_agai
     await withdraw(fleet)
     fleet.clusters[OWN].set_faults(Faults(silent=True))
     await fleet.bus.publish(ClusterLeft(OWN))
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
     fleet.clusters[OWN].set_faults(Faults())
     await asyncio.sleep(60)
     await fleet.join(OWN)
     await until(lambda: holds_nothing(fleet))
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
 
 
 @on_fleet()
@@ -159,10 +159,12 @@ async def test_a_cluster_that_lends_again_meanwhile_keeps_what_its_new_pods_refe
     await until(fleet.is_open)
     await run_alone(fleet, "two", volumes=needs_secret())
     await until(lambda: fleet.real() == [("n0", "Running")])
-    await always(lambda: len(copies(fleet)) == 1 and namespace(fleet) is not None and bridge.held == {OWN}, 120)
+    await always(
+        lambda: len(copies(fleet)) == 1 and namespace(fleet) is not None and bridge.clusters_worked_on == {OWN}, 120
+    )
     await withdraw(fleet)
     await until(lambda: holds_nothing(fleet))
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
 
 
 @on_fleet(nodes=2)
@@ -176,10 +178,12 @@ async def test_a_pod_that_still_ends_keeps_its_copies_and_its_namespace_until_it
     late["metadata"]["finalizers"] = ["example.com/stays"]
     await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/pods", late)
     await withdraw(fleet)
-    await always(lambda: len(copies(fleet)) == 1 and namespace(fleet) is not None and bridge.held == {OWN}, 60)
+    await always(
+        lambda: len(copies(fleet)) == 1 and namespace(fleet) is not None and bridge.clusters_worked_on == {OWN}, 60
+    )
     await fleet.ask(OWN, "PATCH", f"/api/v1/namespaces/{OURS}/pods/late", {"metadata": {"finalizers": None}})
     await until(lambda: holds_nothing(fleet))
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
 
 
 @on_fleet()
@@ -191,7 +195,7 @@ async def test_copies_for_a_pool_that_was_given_up_go_with_the_withdrawal_too(fl
     await until(lambda: is_back(fleet))
     await withdraw(fleet)
     await until(lambda: holds_nothing(fleet))
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
 
 
 @on_fleet()
@@ -205,7 +209,7 @@ async def test_what_is_not_ours_is_left_alone_and_keeps_no_bridge_there(fleet: L
         await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{name}/secrets", copy)
     await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/secrets", {"metadata": {"name": "of-people"}})
     await withdraw(fleet)
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
     left = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in fleet.clusters[OWN].objects("secrets")}
     assert left == {("spillway-lent-b", "theirs"), ("spillway-lent-c", "theirs"), (OURS, "of-people")}
     assert namespace(fleet) is not None, "it holds somebody's Secret"
@@ -222,17 +226,17 @@ async def test_a_copy_whose_deletion_is_refused_keeps_no_other_one_and_is_tried_
     await withdraw(fleet)
     await until(lambda: copies(fleet) == [], 20)
     await asyncio.sleep(60)
-    assert (namespace(fleet) is not None, bridge.held) == (True, {OWN})
+    assert (namespace(fleet) is not None, bridge.clusters_worked_on) == (True, {OWN})
     fleet.refused = lambda _: None
     await until(lambda: holds_nothing(fleet))
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
 
 
 @on_fleet()
 async def test_a_loan_that_the_log_forgets_after_the_withdrawal_makes_no_work(fleet: LendingFleet) -> None:
     bridge = await runs_with_a_secret(fleet)
     await withdraw(fleet)
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
     claims = len(fleet.claims())
     await fleet.bus.publish(Tombstone(lending_address(LENDING, OWN, "n0")))
     await asyncio.sleep(60)
@@ -258,8 +262,8 @@ async def test_a_look_that_reads_while_the_return_is_acknowledged_counts_no_pods
     late = {"copy_unused_seconds": 20.0, "copies_seconds": 5.0, "gather_seconds": 0.7}
     bridge = await runs_with_a_secret(fleet, **late)
     fleet.clusters[OWN].remove_node("n0")
-    await until(lambda: fleet.clusters[POOL].get("nodes", VIRTUAL) is None)
+    await until(lambda: fleet.clusters[POOL].get_object("nodes", VIRTUAL) is None)
     fleet.clusters[OWN].set_faults(Faults(latency_seconds=1.0))
-    bridge.turns.workers[OWN].touch("n0")
+    bridge.turns.workers[OWN].queue_node("n0")
     await until(lambda: is_back(fleet))
     await until(lambda: copies(fleet) == [], 120)

@@ -34,14 +34,14 @@ from vk_bridge.core.node.steps import (
 )
 from vk_bridge.core.node.virtual_node import (
     VirtualNodeSpec,
+    amounts_taken_by_others,
     is_current,
-    offered,
+    offered_amounts,
     read_virtual_node,
-    taken_by_others,
     virtual_node,
 )
-from vk_bridge.core.pod.conversion import ConvertedPod, PoolSide, convert
-from vk_bridge.core.pod.parsing import occupies, pool_of, read_pool_pod, read_real_pod
+from vk_bridge.core.pod.conversion import ConvertedPod, PoolSide, convert_pod
+from vk_bridge.core.pod.parsing import is_occupying_node, pool_of_real_pod, read_pool_pod, read_real_pod
 from vk_bridge.core.pod.status import failed_status, mirrored_status
 from vk_bridge.core.pod.steps import (
     CreateReal,
@@ -51,9 +51,9 @@ from vk_bridge.core.pod.steps import (
     LetGo,
     Mirror,
     PodStep,
-    pairs,
+    pod_pairs,
     pod_step,
-    writes,
+    writes_of_step,
 )
 
 FLEET, NODE = "fleet-1", "n0"
@@ -95,7 +95,7 @@ class Member:
 
     def settle(self) -> None:
         while True:
-            due = self.cluster.machine.step(self.clock())
+            due = self.cluster.machine.run_step(self.clock())
             if due is None or due > self.clock():
                 return
 
@@ -128,7 +128,7 @@ class Driver:
         node = await self.owner.ask("GET", f"{NODES}/{NODE}")
         pool_pods = [one for one in await self.pool.items(PODS) if one["spec"].get("nodeName") == NAME]
         all_pods = [one for one in await self.owner.items(PODS) if one["spec"].get("nodeName") == NODE]
-        real_pods = [one for one in all_pods if pool_of(one) == SIDE.pool_id]
+        real_pods = [one for one in all_pods if pool_of_real_pod(one) == SIDE.pool_id]
         wanted = self._wanted(node, all_pods)
         real_by_uid = {one["metadata"]["labels"]["spillway.io/pool-uid"]: one for one in real_pods}
         observation = Observation(
@@ -137,30 +137,30 @@ class Driver:
             read_virtual_node(shown, "own-1", NODE, current=is_current(shown, wanted(True), 240)) if shown else None,
             tuple(map(read_pool_pod, pool_pods)),
             tuple(self._real(one, pool_pods) for one in real_pods),
-            occupied=any(map(occupies, all_pods)),
+            occupied=any(map(is_occupying_node, all_pods)),
             pool="pool",
         )
         last = self.log[-1] if self.log else None
         logged = last.loan if isinstance(last, NodeLent) else None
         desired = DesiredLoan(self.lend, generation, self.recall if logged else "", logged=logged, pool="pool")
-        self.history.see(NODE, observation, int(self.now * 1000))
-        since = self.sights.see(NODE, observation.node, self.now)
+        self.history.note_observation(NODE, observation, int(self.now * 1000))
+        since = self.sights.first_read_at(NODE, observation.node, self.now)
         step = next_step(observation, desired, since, in_flight_seconds=5.0)
         if step is not None:
             await self._carry_out(step, node, shown, wanted, generation)
         pool_by_uid = {one["metadata"]["uid"]: one for one in pool_pods}
         context = node_context(observation, desired, grace_seconds=30)
-        for pair in pairs(observation.pool_pods, observation.real_pods):
+        for pair in pod_pairs(observation.pool_pods, observation.real_pods):
             pod_action = pod_step(*pair, context)
-            for write in writes(pod_action) if pod_action is not None else ():
+            for write in writes_of_step(pod_action) if pod_action is not None else ():
                 await self._carry_out_pod(write, pool_by_uid, real_by_uid)
 
     def _wanted(self, node: Manifest, all_pods: list[dict[str, Any]]) -> Callable[[bool], dict[str, Any]]:
         decoder = objects.object_decoder(objects.PODS)
-        taken = taken_by_others([decoder.decode(json.dumps(one)) for one in all_pods], SIDE.pool_id)
+        taken = amounts_taken_by_others([decoder.decode(json.dumps(one)) for one in all_pods], SIDE.pool_id)
         loan = read_owner_node(node, FLEET).loan or Generation(0, 0)
         virtual_spec = VirtualNodeSpec("own-1", loan, "idle", 0.0, SIDE.address, 10250)
-        return lambda is_open: virtual_node(node, offered(node, taken), virtual_spec, is_open=is_open)
+        return lambda is_open: virtual_node(node, offered_amounts(node, taken), virtual_spec, is_open=is_open)
 
     def _real(self, found: Manifest, pool_pods: list[dict[str, Any]]) -> Any:
         uid, pool_uid = found["metadata"]["uid"], found["metadata"]["labels"]["spillway.io/pool-uid"]
@@ -196,18 +196,20 @@ class Driver:
             case DeleteVirtual(virtual):
                 await self.pool.delete(f"{NODES}/{NAME}", virtual.uid, virtual.resource_version)
             case SayLent():
-                said = self.history.lent(self.terms, generation, (), (), "")
+                said = self.history.lent_record_to_publish(self.terms, generation, (), (), "")
                 assert said is not None
                 self.log.append(said)
             case SayReturned(loan):
-                self.log.append(self.history.returned(self.terms, generation, loan, int(self.now * 1000)))
+                self.log.append(
+                    self.history.returned_record_to_publish(self.terms, generation, loan, int(self.now * 1000))
+                )
 
     async def _carry_out_pod(
         self, step: PodStep, pool_by_uid: dict[str, dict[str, Any]], real_by_uid: dict[str, dict[str, Any]]
     ) -> None:
         match step:
             case CreateReal(uid):
-                found = convert(pool_by_uid[uid], NODE, SIDE)
+                found = convert_pod(pool_by_uid[uid], NODE, SIDE)
                 if isinstance(found, ConvertedPod):
                     namespace = found.pod["metadata"]["namespace"]
                     await self.owner.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})

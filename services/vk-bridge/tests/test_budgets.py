@@ -41,7 +41,7 @@ def pod(namespace: str = "shop", **labels: str) -> dict[str, Any]:
 
 def budgets_of(found: dict[str, Any], budgets: Iterable[DisruptionBudget]) -> Amounts:
     kept = DisruptionBudgets()
-    kept.listed(budgets)
+    kept.replace_budgets(budgets)
     return kept.of(found)
 
 
@@ -125,49 +125,49 @@ def test_of_budgets_beyond_their_number_the_strictest_is_told() -> None:
 def test_which_is_the_strictest_follows_their_numbers() -> None:
     kept = DisruptionBudgets()
     odd = {"matchLabels": 3}
-    kept.listed([budget("shop", odd, 3, "a"), budget("shop", odd, 5, "b")])
+    kept.replace_budgets([budget("shop", odd, 3, "a"), budget("shop", odd, 5, "b")])
     assert kept.of(pod()) == (("shop/a", 3),)
-    kept.upserted(budget("shop", odd, 1, "b"))
+    kept.put_budget(budget("shop", odd, 1, "b"))
     assert kept.of(pod()) == (("shop/b", 1),)
-    kept.removed(budget("shop", odd, 1, "b"))
+    kept.drop_budget(budget("shop", odd, 1, "b"))
     assert kept.of(pod()) == (("shop/a", 3),)
-    kept.removed(budget("shop", odd, 1, "a"))
-    kept.removed(budget("shop", odd, 1, "a"))
+    kept.drop_budget(budget("shop", odd, 1, "a"))
+    kept.drop_budget(budget("shop", odd, 1, "a"))
     assert kept.of(pod()) == ()
 
 
 def test_a_selector_is_read_once_however_many_pods_and_records_there_are(work: Work) -> None:
     """One budget of 20,000 expressions was read for each pod at each record: 30 s of everybody's loop for 30 pods."""
     kept = DisruptionBudgets()
-    kept.listed(budget("shop", ENCODE, 1, f"b{number}") for number in range(10))
+    kept.replace_budgets(budget("shop", ENCODE, 1, f"b{number}") for number in range(10))
     for record in range(50):
         for _ in range(30):
             assert len(kept.of(pod())) == 10
-        kept.upserted(budget("shop", ENCODE, 1 + record, "b3"))
+        kept.put_budget(budget("shop", ENCODE, 1 + record, "b3"))
     assert (work.read, work.compared) == (10, 10)
-    kept.listed(budget("shop", ENCODE, 7, f"b{number}") for number in range(10))
+    kept.replace_budgets(budget("shop", ENCODE, 7, f"b{number}") for number in range(10))
     assert len(kept.of(pod())) == 10
     assert (work.read, work.compared) == (10, 20)
-    kept.upserted(budget("shop", {}, 7, "b3"))
+    kept.put_budget(budget("shop", {}, 7, "b3"))
     assert len(kept.of(pod())) == 10
     assert (work.read, work.compared) == (11, 30)
 
 
 def test_what_is_beyond_the_bounds_is_not_read(work: Work) -> None:
     kept = DisruptionBudgets()
-    kept.listed(budget("shop", ENCODE, 1, f"b{number}") for number in range(5_000))
+    kept.replace_budgets(budget("shop", ENCODE, 1, f"b{number}") for number in range(5_000))
     for number in range(50):
         kept.of(pod(app=f"a{number}"))
     assert (work.read, work.compared) == (BUDGETS_MAX, BUDGETS_MAX * 50)
     long = {"matchExpressions": [ABSENT] * 20_000}
-    kept.listed(budget("shop", long, 1, f"b{number}") for number in range(5))
+    kept.replace_budgets(budget("shop", long, 1, f"b{number}") for number in range(5))
     kept.of(pod())
     assert work.read == BUDGETS_MAX
 
 
 def test_sets_of_labels_that_are_remembered_are_bounded(work: Work) -> None:
     kept = DisruptionBudgets()
-    kept.listed([budget("shop", ENCODE, 1)])
+    kept.replace_budgets([budget("shop", ENCODE, 1)])
     for number in range(LABEL_SETS_KEPT_MAX * 2):
         kept.of(pod(app=f"a{number}"))
     assert len(kept._about) <= LABEL_SETS_KEPT_MAX
@@ -204,11 +204,11 @@ def test_whatever_was_told_before_the_answer_is_that_of_what_there_is(
         told = budget("shop", selector, allowed, name)
         if what == "put":
             there[name] = told
-            kept.upserted(told)
+            kept.put_budget(told)
         elif what == "remove":
             there.pop(name, None)
-            kept.removed(told)
+            kept.drop_budget(told)
         elif what == "list":
             there = {name: told}
-            kept.listed([told])
+            kept.replace_budgets([told])
         assert kept.of(pod(**labels)) == budgets_of(pod(**labels), there.values())

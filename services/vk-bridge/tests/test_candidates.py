@@ -21,7 +21,7 @@ from spillway.model import (
 )
 from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode
-from vk_bridge.core.selection.candidates import CandidateNode, NodeVerdict, could_use, deciding, verdicts
+from vk_bridge.core.selection.candidates import CandidateNode, NodeVerdict, decide_in_slices, may_use_node, verdicts
 from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedNode
 
@@ -87,10 +87,10 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
     state, mirror = LendingLogState(), OwnerCache("own-1", "f1")
-    state.apply(DECLARED)
+    state.apply_event(DECLARED)
     mirror.put_node(convert(manifest, WatchedNode), 0.0)
     desired_loans = DesiredLoans("own-1", "f1", state, mirror, KubeletAddress("", {}), lambda: 0)
-    assert not list(filter(None, desired_loans.review(100)))
+    assert not list(filter(None, desired_loans.review_nodes(100)))
 
     def is_to_be_lent(register: OwnerNode) -> bool:
         return desired_loans.of(
@@ -130,17 +130,17 @@ def test_a_dedicated_node_is_lent_at_once() -> None:
     ],
 )
 def test_a_node_that_a_need_could_use_is_not_lent(need: Shape | None, could: bool) -> None:
-    assert could_use(need, NODE) == could
+    assert may_use_node(need, NODE) == could
     assert why(NODE, DECLARED, need) == ("pods of its owner wait, and might use it" if could else "")
 
 
 def test_taints_of_its_owner_keep_needs_away_and_ours_do_not() -> None:
     ours, theirs = Taint(LENDING, CHECKING, "NoSchedule"), Taint("team", "a", "NoSchedule")
     passing = Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
-    assert could_use(NEED, replace(NODE, taints=(ours, passing, Taint("soft", "", "PreferNoSchedule"))))
-    assert not could_use(NEED, replace(NODE, taints=(theirs,)))
+    assert may_use_node(NEED, replace(NODE, taints=(ours, passing, Taint("soft", "", "PreferNoSchedule"))))
+    assert not may_use_node(NEED, replace(NODE, taints=(theirs,)))
     tolerant = replace(NEED, tolerations=(Toleration("team", "Equal", "a", ""),))
-    assert could_use(tolerant, replace(NODE, taints=(theirs,)))
+    assert may_use_node(tolerant, replace(NODE, taints=(theirs,)))
 
 
 STATES = st.sampled_from([OWNED, OWNED, OWNED, CHECKING, LENT, RECALLED])
@@ -164,7 +164,7 @@ def test_shares_and_reserves_hold_in_whatever_order_nodes_come(
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert verdicts(shuffled, declared, ()) == found
     away = sum(node.state != OWNED for node in nodes)
-    new = [node for node in nodes if node.state == OWNED and found[node.name].wanted]
+    new = [node for node in nodes if node.state == OWNED and found[node.name].is_wanted]
     idle = [node for node in nodes if node.state == OWNED and node.idle_seconds >= 600]
     assert len(new) <= max(0, len(nodes) * share_percent // 100 - away)
     assert len(new) <= max(0, len(idle) - reserve_nodes)
@@ -180,7 +180,7 @@ def test_who_decides_in_pieces_decides_the_same_and_no_piece_is_longer_than_it_i
     looked_at: list[str] = []
     found: dict[str, NodeVerdict] = {}
     pieces = []
-    for _ in deciding((looked_at.append(node.name) or node for node in nodes), DECLARED, (), piece, found):  # type: ignore[func-returns-value]
+    for _ in decide_in_slices((looked_at.append(node.name) or node for node in nodes), DECLARED, (), piece, found):  # type: ignore[func-returns-value]
         pieces.append(len(looked_at) - sum(pieces))
     assert found == verdicts(nodes, DECLARED, ())
     assert all(length <= piece for length in pieces)

@@ -11,7 +11,7 @@ import pytest
 from sim.pods_by_level import CASES
 from spillway.kubernetes.pod_security import ANY, BASELINE, PROFILE_TYPES, RESTRICTED
 from spillway_local.pod_gate import DryRunResult, PodGate
-from vk_bridge.core.pod.conversion import ConvertedPod, PoolSide, convert
+from vk_bridge.core.pod.conversion import ConvertedPod, PoolSide, convert_pod
 
 from .reaching_pods import EPHEMERAL, SECURITY_ANNOTATIONS, reaching_pods
 from .test_pod_conversion import AMOUNTS_THAT_NOBODY_COUNTS, POD, REFERRING, REFUSALS
@@ -70,15 +70,15 @@ def sent(pod_gate: PodGate) -> Sent:
     """Pool pods are as their own API server keeps them, and as they were written where it lets them in nowhere."""
     written = dict(pods_of_pools())
     created = {name: {**pod, "spec": without(pod["spec"], *NOT_CREATED)} for name, pod in written.items()}
-    kept = pod_gate.tried(created, ANY).let_in
-    stopped = {name for name, words in pod_gate.tried(created, BASELINE).refused.items() if checks_in(words)}
+    kept = pod_gate.try_pods(created, ANY).let_in
+    stopped = {name for name, words in pod_gate.try_pods(created, BASELINE).refused.items() if checks_in(words)}
     real_pods = {}
     for name, pod in written.items():
         spec = {**pod["spec"], **kept.get(name, pod)["spec"]}
-        made = convert({"metadata": {**pod["metadata"], **PLACE}, "spec": spec}, "n1", SIDE)
+        made = convert_pod({"metadata": {**pod["metadata"], **PLACE}, "spec": spec}, "n1", SIDE)
         if isinstance(made, ConvertedPod):
             real_pods[name] = made.pod
-    tried = {level: pod_gate.tried(real_pods, level) for level in (ANY, BASELINE, RESTRICTED)}
+    tried = {level: pod_gate.try_pods(real_pods, level) for level in (ANY, BASELINE, RESTRICTED)}
     return Sent(set(kept), stopped, real_pods, tried)
 
 

@@ -12,8 +12,8 @@ from vk_bridge.core.pod.delete_collections import (
     DeleteCollection,
     ListedPod,
     listed_pod,
-    of_owner,
-    of_pool,
+    pool_pod_collections,
+    real_pod_collections,
 )
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo
 
@@ -35,25 +35,27 @@ def places(count: int, namespace: str = "a") -> dict[str, ListedPod]:
 def test_real_pods_of_one_namespace_and_grace_go_together() -> None:
     namespaces = {f"r{number}": "a" if number < 4 else "b" for number in range(8)}
     steps = [*real(3), *real(1, 5, first=3), *real(4, first=4)]
-    found = list(of_owner(steps, namespaces, SIZES, leaving=True))
+    found = list(real_pod_collections(steps, namespaces, SIZES, leaving=True))
     assert found == [DeleteCollection("a", 10, tuple(real(3))), DeleteCollection("b", 10, tuple(real(4, first=4)))]
 
 
 def test_many_real_pods_go_with_some_requests_and_few_with_none() -> None:
     namespaces = {f"r{number}": "a" for number in range(12)}
-    found = list(of_owner(real(12), namespaces, SIZES, leaving=True))
+    found = list(real_pod_collections(real(12), namespaces, SIZES, leaving=True))
     assert [len(one.steps) for one in found] == [5, 5]
-    assert not list(of_owner(real(2), namespaces, SIZES, leaving=True))
+    assert not list(real_pod_collections(real(2), namespaces, SIZES, leaving=True))
 
 
 def test_by_force_and_on_a_node_that_is_not_recalled_each_real_pod_is_named() -> None:
     namespaces = {f"r{number}": "a" for number in range(5)}
-    assert not list(of_owner(real(5, 0), namespaces, SIZES, leaving=True))
-    assert not list(of_owner(real(5), namespaces, SIZES, leaving=False))
+    assert not list(real_pod_collections(real(5, 0), namespaces, SIZES, leaving=True))
+    assert not list(real_pod_collections(real(5), namespaces, SIZES, leaving=False))
 
 
 def test_pool_pods_go_together_where_all_of_the_namespace_go() -> None:
-    assert list(of_pool(let_go(4), places(4), SIZES, leaving=True)) == [DeleteCollection("a", 0, tuple(let_go(4)))]
+    assert list(pool_pod_collections(let_go(4), places(4), SIZES, leaving=True)) == [
+        DeleteCollection("a", 0, tuple(let_go(4)))
+    ]
 
 
 ONE_MORE = {**places(4), "stays": ListedPod("a")}
@@ -86,15 +88,15 @@ def test_a_pool_pod_that_is_not_to_go_keeps_the_others_from_going_together(
     listed: dict[str, ListedPod], leaving: bool, together: bool
 ) -> None:
     """One that the list did not have is none of those that go together, and is deleted alone."""
-    found = list(of_pool(let_go(4), listed, SIZES, leaving=leaving))
+    found = list(pool_pod_collections(let_go(4), listed, SIZES, leaving=leaving))
     assert bool(found) is together
     assert all(step.pool_uid in listed for one in found for step in one.steps)  # type: ignore[union-attr]
 
 
 def test_pool_pods_with_two_graces_are_deleted_one_by_one() -> None:
     steps = [DeletePool(f"p{number}", 10 if number else 5) for number in range(4)]
-    assert not list(of_pool(steps, places(4), SIZES, leaving=True))
-    assert not list(of_pool([*steps[1:], LetGo("p0")], places(4), SIZES, leaving=True))
+    assert not list(pool_pod_collections(steps, places(4), SIZES, leaving=True))
+    assert not list(pool_pod_collections([*steps[1:], LetGo("p0")], places(4), SIZES, leaving=True))
 
 
 POD: dict[str, Any] = {
@@ -143,11 +145,11 @@ def test_a_collection_never_holds_what_no_step_names(
 ) -> None:
     """What the API server would delete, by the list and the selectors, is what the steps say, with their grace."""
     steps = [DeletePool(uid, grace) if grace else LetGo(uid) for uid, grace in graces.items()]
-    for one in of_pool(steps, listed, SIZES, leaving=leaving):
+    for one in pool_pod_collections(steps, listed, SIZES, leaving=leaving):
         hit = {uid for uid, pod in listed.items() if pod.namespace == one.namespace and not pod.ended}
         assert hit == {step.pool_uid for step in one.steps}  # type: ignore[union-attr]
         assert {graces[uid] for uid in hit} == {one.grace_seconds}
         assert not any(listed[uid].recurs for uid in hit)
         assert leaving
         more = {**listed, "p9": replace(listed[next(iter(hit))])}
-        assert one not in list(of_pool(steps, more, SIZES, leaving=leaving))
+        assert one not in list(pool_pod_collections(steps, more, SIZES, leaving=leaving))

@@ -402,7 +402,7 @@ async def test_a_pool_that_joins_again_while_its_node_is_lent_to_another_keeps_n
     await until(lambda: fleet.virtual() is None)
     await until(lambda: fleet.lent() is not None and fleet.lent().left_in == ())
     assert (fleet.taint(), uids(fleet, OWN)) == ("lent", running)
-    assert fleet.clusters["pool-2"].get("nodes", VIRTUAL) is not None
+    assert fleet.clusters["pool-2"].get_object("nodes", VIRTUAL) is not None
 
 
 @on_fleet()
@@ -471,7 +471,7 @@ async def test_a_virtual_node_that_was_just_made_goes_when_its_pool_joins_again(
         await until(lambda: fleet.virtual() is None)
         await until(lambda: fleet.lent() is not None and fleet.lent().left_in == ())
         assert fleet.taint() == "lent"
-        assert fleet.clusters["pool-2"].get("nodes", VIRTUAL) is not None
+        assert fleet.clusters["pool-2"].get_object("nodes", VIRTUAL) is not None
 
 
 @on_fleet()

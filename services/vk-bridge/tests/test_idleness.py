@@ -16,24 +16,24 @@ def pod(uid: str, version: int, node: str = "n", *, holds: bool = True, excused:
 @pytest.fixture
 def idleness() -> Idleness:
     made = Idleness()
-    made.node("n", "uid-1", 100.0)
+    made.add_node("n", "uid-1", 100.0)
     return made
 
 
 def test_idle_time_advances_with_the_watermark_alone(idleness: Idleness) -> None:
     assert idleness.idle_seconds("n") == 0
-    idleness.advance(150.0)
+    idleness.advance_watermark(150.0)
     assert idleness.idle_seconds("n") == 50
-    idleness.advance(120.0)
+    idleness.advance_watermark(120.0)
     assert idleness.idle_seconds("n") == 50
 
 
 def test_a_pod_makes_its_node_busy_until_it_is_heard_to_be_gone(idleness: Idleness) -> None:
-    idleness.pod(pod("a", 1), 110)
-    idleness.advance(300)
+    idleness.apply_pod(pod("a", 1), 110)
+    idleness.advance_watermark(300)
     assert idleness.idle_seconds("n") == 0
-    idleness.pod_gone(pod("a", 2), 310)
-    idleness.advance(320)
+    idleness.remove_pod(pod("a", 2), 310)
+    idleness.advance_watermark(320)
     assert idleness.idle_seconds("n") == 10
 
 
@@ -43,35 +43,35 @@ def test_a_pod_makes_its_node_busy_until_it_is_heard_to_be_gone(idleness: Idlene
     ids=["a daemon or the pool's", "one that has ended"],
 )
 def test_some_pods_do_not_count(idleness: Idleness, excused: SeenPod) -> None:
-    idleness.pod(excused, 190)
-    idleness.advance(200)
+    idleness.apply_pod(excused, 190)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 100
 
 
 def test_a_pod_that_has_ended_was_there_until_now(idleness: Idleness) -> None:
-    idleness.pod(pod("a", 1), 110)
-    idleness.pod(pod("a", 2, holds=False), 150)
-    idleness.advance(200)
+    idleness.apply_pod(pod("a", 1), 110)
+    idleness.apply_pod(pod("a", 2, holds=False), 150)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 50
 
 
 def test_what_is_told_again_changes_nothing(idleness: Idleness) -> None:
-    idleness.pod(pod("a", 1), 110)
-    idleness.pod_gone(pod("a", 2), 120)
+    idleness.apply_pod(pod("a", 1), 110)
+    idleness.remove_pod(pod("a", 2), 120)
     for again in (pod("a", 1), pod("a", 2)):
-        idleness.pod(again, 190)
-    idleness.advance(200)
+        idleness.apply_pod(again, 190)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 80
 
 
 def test_a_pod_that_is_gone_does_not_come_back(idleness: Idleness) -> None:
     """Deleted is final for a uid, whatever version comes after; it is remembered until nothing older can come."""
-    idleness.pod(pod("a", 1), 110)
-    idleness.pod_gone(pod("a", 1), 120)
-    idleness.pod(pod("a", 5), 130)
-    idleness.advance(200)
+    idleness.apply_pod(pod("a", 1), 110)
+    idleness.remove_pod(pod("a", 1), 120)
+    idleness.apply_pod(pod("a", 5), 130)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 80
-    idleness.pod(pod("d", 1, excused=True), 130)
+    idleness.apply_pod(pod("d", 1, excused=True), 130)
     idleness.forget_gone()
     assert list(idleness._pods) == ["d"]
 
@@ -80,45 +80,45 @@ def test_a_pod_that_is_gone_does_not_come_back(idleness: Idleness) -> None:
 def test_a_daemon_that_is_orphaned_and_adopted_again_keeps_its_node_busy_meanwhile_alone(
     idleness: Idleness, goes: bool
 ) -> None:
-    idleness.pod(pod("d", 1, excused=True), 110)
-    idleness.pod(pod("d", 2), 120)
-    idleness.advance(130)
+    idleness.apply_pod(pod("d", 1, excused=True), 110)
+    idleness.apply_pod(pod("d", 2), 120)
+    idleness.advance_watermark(130)
     assert idleness.idle_seconds("n") == 0
     adopted = pod("d", 3, excused=True)
-    (idleness.pod_gone if goes else idleness.pod)(adopted, 140)
-    idleness.advance(200)
+    (idleness.remove_pod if goes else idleness.apply_pod)(adopted, 140)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 60
 
 
 def test_a_list_from_the_beginning_begins_idle_time_anew(idleness: Idleness) -> None:
     """A pod may have come and gone unheard."""
-    idleness.begin(180)
-    idleness.advance(200)
+    idleness.begin_new_list(180)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 20
 
 
 def test_another_node_of_an_old_name_was_not_idle_before(idleness: Idleness) -> None:
-    idleness.node("n", "uid-1", 150)
-    idleness.node("n", "uid-2", 190)
-    idleness.advance(200)
+    idleness.add_node("n", "uid-1", 150)
+    idleness.add_node("n", "uid-2", 190)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 10
 
 
 def test_pods_may_be_heard_of_before_their_node(idleness: Idleness) -> None:
-    idleness.pod(pod("a", 1, "later"), 110)
-    idleness.node("later", "uid-3", 120)
-    idleness.advance(200)
+    idleness.apply_pod(pod("a", 1, "later"), 110)
+    idleness.add_node("later", "uid-3", 120)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("later") == 0
-    idleness.pod_gone(pod("a", 2, "later"), 210)
-    idleness.advance(220)
+    idleness.remove_pod(pod("a", 2, "later"), 210)
+    idleness.advance_watermark(220)
     assert idleness.idle_seconds("later") == 10
 
 
 def test_a_node_that_goes_and_comes_back_keeps_its_pods(idleness: Idleness) -> None:
-    idleness.pod(pod("a", 1), 110)
-    idleness.node_gone("n")
-    idleness.node("n", "uid-2", 130)
-    idleness.advance(200)
+    idleness.apply_pod(pod("a", 1), 110)
+    idleness.remove_node("n")
+    idleness.add_node("n", "uid-2", 130)
+    idleness.advance_watermark(200)
     assert idleness.idle_seconds("n") == 0
 
 
@@ -159,20 +159,20 @@ def test_false_idle_marks_are_none(history: tuple[list[Stay], list[Told], set[in
     """At each second: what is called idle had no pod for so long up to the watermark, by what truly happened."""
     stays, told, restarts = history
     idleness = Idleness()
-    idleness.node("n", "uid-1", 0.0)
+    idleness.add_node("n", "uid-1", 0.0)
     for now in range(130):
         if now in restarts:
             idleness = Idleness()
-            idleness.node("n", "uid-1", now)
+            idleness.add_node("n", "uid-1", now)
             for stay in stays:  # A whole list as it is now.
                 if stay.begin <= now < stay.end:
-                    idleness.pod(pod(stay.uid, 1), now)
+                    idleness.apply_pod(pod(stay.uid, 1), now)
             told = [one for one in told if one.happened > now]
         for one in [one for one in told if now <= one.at < now + 1]:
-            (idleness.pod_gone if one.gone else idleness.pod)(one.pod, one.at)
+            (idleness.remove_pod if one.gone else idleness.apply_pod)(one.pod, one.at)
         # The watermark is sure only of what was heard: nothing that happened before it is still to come.
         heard = {one.pod for one in told if one.at < now + 1}
-        idleness.advance(min([now, *(one.happened for one in told if one.pod not in heard)]))
+        idleness.advance_watermark(min([now, *(one.happened for one in told if one.pod not in heard)]))
         idle = idleness.idle_seconds("n")
         sure = idleness._watermark
         busy = [stay for stay in stays if stay.begin < sure and stay.end > sure - idle and stay.begin != stay.end]

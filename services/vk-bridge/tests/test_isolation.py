@@ -13,7 +13,7 @@ from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pools
 from vk_bridge.core.node.steps import NodeContext
-from vk_bridge.core.pod.conversion import convert
+from vk_bridge.core.pod.conversion import convert_pod
 from vk_bridge.core.pod.steps import PodStep, PoolPod, RealPod
 from vk_bridge.log.usage_reporter import UsageReporter
 from vk_bridge.owner_worker import OwnerWorker
@@ -34,7 +34,7 @@ async def run_alone(fleet: LendingFleet, name: str, **spec: Any) -> None:
 
 
 def status(fleet: LendingFleet, name: str) -> dict[str, Any]:
-    found = fleet.clusters[POOL].get("pods", name, "default")
+    found = fleet.clusters[POOL].get_object("pods", name, "default")
     assert found is not None
     return dict(found["status"])
 
@@ -73,7 +73,7 @@ async def test_a_pod_that_names_what_no_object_is_called_is_refused_and_costs_no
 @on_fleet()
 async def test_a_pod_at_which_the_conversion_fails_is_refused_once_and_others_run(fleet: LendingFleet) -> None:
     def stumbles(found: Any, *more: Any) -> Any:
-        return {}["nothing"] if found["metadata"]["name"] == "odd" else convert(found, *more)
+        return {}["nothing"] if found["metadata"]["name"] == "odd" else convert_pod(found, *more)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(lendable, "convert", stumbles)
@@ -90,14 +90,14 @@ async def test_a_pod_at_which_the_conversion_fails_is_refused_once_and_others_ru
 
 @on_fleet()
 async def test_an_error_at_one_pods_step_costs_that_pod_alone(fleet: LendingFleet) -> None:
-    create = PodWriter._create
+    create = PodWriter._create_real_pod
 
     async def stumbles(self: PodWriter, reading: Any, found: Any, answers: Any) -> bool:
         assert found["metadata"]["name"] != "odd"
         return await create(self, reading, found, answers)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PodWriter, "_create", stumbles)
+        patched.setattr(PodWriter, "_create_real_pod", stumbles)
         await lent(fleet)
         before = failed("pod")
         await run_alone(fleet, "odd")
@@ -114,7 +114,7 @@ async def test_an_error_in_the_decision_on_one_pod_costs_that_pod_alone(fleet: L
     decide = pod_writer.pod_step
 
     def stumbles(pool: PoolPod | None, real: RealPod | None, context: NodeContext) -> PodStep | None:
-        odd = fleet.clusters[POOL].get("pods", "odd", "default")
+        odd = fleet.clusters[POOL].get_object("pods", "odd", "default")
         assert pool is None or odd is None or pool.uid != odd["metadata"]["uid"]
         return decide(pool, real, context)
 
@@ -173,14 +173,14 @@ async def test_an_error_at_a_word_of_a_pool_costs_that_pool_a_moment(fleet: Lend
 
 @on_fleet(owners=(OWN, OTHER))
 async def test_an_error_of_one_owners_work_costs_no_other_owner(fleet: LendingFleet) -> None:
-    take, before = UsageReporter.take, failed("cluster")
+    take, before = UsageReporter.take_hours, failed("cluster")
 
     async def stumbles(self: UsageReporter, *more: Any) -> Any:
         assert self._api.name != OWN
         return await take(self, *more)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(UsageReporter, "take", stumbles)
+        patched.setattr(UsageReporter, "take_hours", stumbles)
         await fleet.declare()
         await fleet.declare(owner=OTHER)
         await fleet.start()

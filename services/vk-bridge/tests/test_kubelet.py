@@ -41,7 +41,7 @@ from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 from spillway.settings import SettingsError
 from spillway_local.member_credentials import KubeletClientFiles, ensure_certificate
-from spillway_local.members import kubelet_clients
+from spillway_local.members import kubelet_clients_folder
 from spillway_local.ports import session_port
 from vk_bridge.api.kubelet import KubeletApi
 from vk_bridge.service import Bridge
@@ -74,8 +74,8 @@ class Lending:
         self.port_by_pool: dict[str, int] = {}
 
     def credentials(self, pool: str) -> KubeletClientFiles:
-        files = KubeletClientFiles(kubelet_clients(self.folder), pool)
-        files.ensure()
+        files = KubeletClientFiles(kubelet_clients_folder(self.folder), pool)
+        files.ensure_files()
         return files
 
     async def add_sim(self, name: str, nodes: int = 0, **settings: Any) -> None:
@@ -117,7 +117,7 @@ class Lending:
             kubelet_ports=tuple(f"{pool}={port}" for pool, port in self.port_by_pool.items()),
             kubelet_certificate=str(certificate),
             kubelet_key=str(key),
-            kubelet_clients_folder=kubelet_clients(self.folder),
+            kubelet_clients_folder=kubelet_clients_folder(self.folder),
             **changes,
         )
         own_bus = LocalBus(bus.broker, "f1", "b1")
@@ -279,7 +279,7 @@ async def test_who_is_not_the_pools_api_server_is_refused(lending: Lending) -> N
         "the certificate's common name is kube-apiserver-kubelet-client: expected somebody-else",
     )
     stranger = KubeletClientFiles(lending.folder / "strangers", "pool-1")
-    stranger.ensure()
+    stranger.ensure_files()
     with pytest.raises(aiohttp.ClientError):
         await lending.ask("pool-1", "/healthz", stranger)
     async with aiohttp.ClientSession() as session:
@@ -314,7 +314,7 @@ async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Le
     await lending.add_pool("pool-1")
     await lending.start({"own-1": "pool-1"}, kubelet_requests_max=1)
     real = await lending.run("pool-1", "own-1")
-    lending.sims["own-1"].inject(SidecarSpec())
+    lending.sims["own-1"].inject_sidecar(SidecarSpec())
     await lending.run("pool-1", "own-1", "shadowed")
     logs = f"/containerLogs/{lending.namespace}"
     rows = {
@@ -353,14 +353,14 @@ async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Le
 async def test_an_owners_container_is_not_read_by_the_name_of_an_ephemeral_one(lending: Lending) -> None:
     await lending.add_pool("pool-1")
     await lending.start({"own-1": "pool-1"})
-    lending.sims["own-1"].inject(SidecarSpec())
+    lending.sims["own-1"].inject_sidecar(SidecarSpec())
     lending.write("own-1", await lending.run("pool-1", "own-1"), "the owner's", "sidecar")
     pool = lending.sims["pool-1"]
-    found = pool.get("pods", "encode", lending.namespace)
+    found = pool.get_object("pods", "encode", lending.namespace)
     assert found is not None
     # As `kubectl debug -c sidecar` does it: the simulation does not serve ephemeralcontainers.
     spec = {**found["spec"], "ephemeralContainers": [{"name": "sidecar", "image": "none"}]}
-    pool.machine.world.store.put("pods", {**found, "spec": spec})
+    pool.machine.world.store.put_object("pods", {**found, "spec": spec})
     answer = await lending.ask("pool-1", f"/containerLogs/{lending.namespace}/encode/sidecar")
     assert answer == (404, f"pod {lending.namespace}/encode has no container sidecar")
 
@@ -371,7 +371,7 @@ async def test_a_kubelet_api_without_its_files_does_not_start(tmp_path: Path) ->
     settings = VkBridgeSettings(kubelet_ports=(f"pool-1={session_port()}",), **files)
     with pytest.raises(SettingsError, match=r"kubelet_clients_folder: .*pool-1.crt: expected a CA, PEM"):
         await KubeletApi(settings, list).__aenter__()
-    KubeletClientFiles(tmp_path, "pool-1").ensure()
+    KubeletClientFiles(tmp_path, "pool-1").ensure_files()
     with pytest.raises(SettingsError, match=r"kubelet_certificate, kubelet_key: .*: expected both, PEM"):
         await KubeletApi(settings, list).__aenter__()
 

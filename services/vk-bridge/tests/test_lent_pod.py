@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events_lending import NodeLent
 from spillway.model import Generation
-from vk_bridge.core.pod.lent_pod import lent_pod, told_pods, unix_ms
+from vk_bridge.core.pod.lent_pod import lent_pod, parse_unix_ms, pods_within_record_limit
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -36,7 +36,7 @@ POD: dict[str, Any] = {
 def test_a_pod_is_told_with_its_controller_and_since_when_it_runs() -> None:
     told = lent_pod(POD, (("cpu", 2000),), (("shop/b", 3),))
     assert (told.group, told.priority, told.deletion_cost) == ("ReplicaSet/shop/encode", 1000, -7)
-    assert (told.started_ms, told.budgets) == (unix_ms("2026-11-22T06:00:01Z"), (("shop/b", 3),))
+    assert (told.started_ms, told.budgets) == (parse_unix_ms("2026-11-22T06:00:01Z"), (("shop/b", 3),))
 
 
 def test_a_pod_of_nobody_that_has_not_started() -> None:
@@ -50,13 +50,13 @@ def test_a_record_holds_what_fits_of_the_pods_whatever_their_people_made_of_them
     huge = [replace(few[0], uid=f"huge-{number}", group="K" * 1_200_000 + "/shop/a") for number in range(2)]
     budgets = tuple((f"shop/{number}", 0) for number in range(20_000))
     under_many = [replace(few[0], uid=f"many-{number}", budgets=budgets) for number in range(9)]
-    assert told_pods([*huge, *reversed(few), *under_many]) == tuple(few)
+    assert pods_within_record_limit([*huge, *reversed(few), *under_many]) == tuple(few)
     crowd = [replace(few[0], uid=f"c{number:06}") for number in range(50_000)]
-    kept = told_pods(crowd)
+    kept = pods_within_record_limit(crowd)
     assert 1_000 < len(kept) < len(crowd)
     loan = Generation(1, 1)
     record = NodeLent("own-1", "n1", 1, 1, loan, "pool", "own-1.n1", "all", "idle", "Lent", "", (), kept, 1, 0, "")
-    assert outgoing(record).value, "it fits"
+    assert outgoing_record(record).value, "it fits"
 
 
 @pytest.mark.parametrize("priority", [None, 2**31, -(2**31) - 1, 10**30, 1.5, "high", [], {}])

@@ -34,7 +34,7 @@ class Works:
         await _settle()
 
     async def _one(self, recalled: bool, end: asyncio.Event) -> None:
-        async with self._slots.one(recalled=recalled):
+        async with self._slots.hold_slot(recalled=recalled):
             self.running[recalled] += 1
             try:
                 await end.wait()

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from vk_bridge.cluster.node_reader import PodDeletion, ending_of
+from vk_bridge.cluster.node_reader import PodDeletion, deletion_of_pod
 from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.pod.parsing import (
     is_daemon,
+    is_occupying_node,
     is_real_pod_of,
-    occupies,
-    pool_of,
+    pool_of_real_pod,
     read_pool_pod,
     read_real_pod,
 )
@@ -45,7 +45,7 @@ def pod(
     ],
 )
 def test_whose_a_pod_is(found: dict[str, Any], pool: str, daemon: bool, counts: bool) -> None:
-    assert (pool_of(found), is_daemon(found), occupies(found)) == (pool, daemon, counts)
+    assert (pool_of_real_pod(found), is_daemon(found), is_occupying_node(found)) == (pool, daemon, counts)
     assert seen_pod(found) == SeenPod("r", 12, "n1", found["status"]["phase"] == "Running", daemon or bool(pool))
 
 
@@ -103,7 +103,7 @@ def test_a_grace_that_no_api_server_gives_is_no_time_at_all(value: object, secon
     assert read_real_pod(found, overdue=False, news=False).grace_seconds == seconds
     deleted = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=value)
     assert read_pool_pod(deleted).grace_seconds == seconds
-    assert ending_of(deleted, None, 100.0) == PodDeletion(seconds, 100.0 + seconds)
+    assert deletion_of_pod(deleted, None, 100.0) == PodDeletion(seconds, 100.0 + seconds)
 
 
 def test_a_real_pod_names_its_pool_pod() -> None:

@@ -12,13 +12,13 @@ from vk_bridge.core.pod.conversion import (
     ConversionRefused,
     ConvertedPod,
     PoolSide,
-    convert,
-    copies_of,
+    convert_pod,
     copy_name,
     copy_of,
-    place_of,
+    copy_place,
+    copy_places_in_annotations,
 )
-from vk_bridge.core.pod.update import given_text
+from vk_bridge.core.pod.update import mutable_fields_text
 from vk_bridge.settings import VkBridgeSettings
 
 SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")
@@ -109,7 +109,7 @@ def with_volume(**volume: Any) -> dict[str, Any]:
 
 
 def converted(manifest: dict[str, Any], side: PoolSide = SIDE) -> ConvertedPod:
-    found = convert(manifest, "n1", side)
+    found = convert_pod(manifest, "n1", side)
     assert isinstance(found, ConvertedPod), found
     return found
 
@@ -162,7 +162,7 @@ def test_annotations_that_would_be_too_large_with_what_is_told_of_them_are_refus
     reference = {"fieldRef": {"fieldPath": "metadata.annotations"}}
     manifest = pod(volumes=[{"name": "v", "downwardAPI": {"items": [{"path": "a", **reference}]}}])
     manifest["metadata"]["annotations"]["note"] = "é" * (size // 2)
-    found = convert(manifest, "n1", SIDE)
+    found = convert_pod(manifest, "n1", SIDE)
     assert isinstance(found, ConvertedPod) is fits
     if isinstance(found, ConversionRefused):
         (reason,) = found.reasons
@@ -179,7 +179,7 @@ def test_what_a_real_pod_is() -> None:
     assert metadata["annotations"] == {
         "note": "kept",
         "spillway.io/pool-pod": "shop/encode-1",
-        "spillway.io/given": given_text(POD, SIDE.carried),
+        "spillway.io/given": mutable_fields_text(POD, SIDE.carried),
     }
     assert metadata.keys() == {"namespace", "name", "labels", "annotations"}
     assert made["spec"] == {
@@ -262,7 +262,7 @@ AMOUNTS_THAT_NOBODY_COUNTS = {
 
 @pytest.mark.parametrize("found", AMOUNTS_THAT_NOBODY_COUNTS.values(), ids=AMOUNTS_THAT_NOBODY_COUNTS)
 def test_what_asks_for_more_than_can_be_counted_is_refused(found: dict[str, Any]) -> None:
-    made = convert(found, "n1", SIDE)
+    made = convert_pod(found, "n1", SIDE)
     assert isinstance(made, ConversionRefused)
     (reason,) = made.reasons
     assert reason.startswith("resources: quantity")
@@ -271,8 +271,8 @@ def test_what_asks_for_more_than_can_be_counted_is_refused(found: dict[str, Any]
 def test_what_refers_to_very_much_is_refused() -> None:
     """Its node may be wanted back while each is asked for."""
     sources = [{"configMapRef": {"name": f"c{number}", "optional": True}} for number in range(101)]
-    assert isinstance(convert(with_container(envFrom=sources[:100]), "n1", SIDE), ConvertedPod)
-    made = convert(with_container(envFrom=sources), "n1", SIDE)
+    assert isinstance(convert_pod(with_container(envFrom=sources[:100]), "n1", SIDE), ConvertedPod)
+    made = convert_pod(with_container(envFrom=sources), "n1", SIDE)
     assert made == ConversionRefused(("101 ConfigMaps and Secrets: at most 100 are copied",))
 
 
@@ -413,7 +413,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", REFUSALS)
 def test_what_is_refused_says_why(what: str) -> None:
     manifest, says = REFUSALS[what]
-    found = convert(manifest, "n1", SIDE)
+    found = convert_pod(manifest, "n1", SIDE)
     assert isinstance(found, ConversionRefused)
     (reason,) = found.reasons
     assert says in reason
@@ -421,7 +421,7 @@ def test_what_is_refused_says_why(what: str) -> None:
 
 def test_all_reasons_are_said_at_once() -> None:
     both = pod(hostNetwork=True, volumes=[{"name": "v", "hostPath": {"path": "/"}}])
-    found = convert(both, "n1", SIDE)
+    found = convert_pod(both, "n1", SIDE)
     assert isinstance(found, ConversionRefused)
     assert len(found.reasons) == 2
 
@@ -486,8 +486,8 @@ def test_a_pool_pod_names_copies_alone() -> None:
     assert set(made.references) == wanted
     assert names_in(REFERRING["spec"]) == {reference.name for reference in wanted}
     assert names_in(made.pod["spec"]) == {copy_name(reference, SIDE.pool_id) for reference in wanted}
-    used = copies_of("pool-id", made.pod["metadata"]["annotations"])
-    assert used == {place_of(reference, "pool-id") for reference in wanted}
+    used = copy_places_in_annotations("pool-id", made.pod["metadata"]["annotations"])
+    assert used == {copy_place(reference, "pool-id") for reference in wanted}
     first = made.pod["spec"]["containers"][0]
     assert first["env"][0] == {"name": "PLAIN", "value": "x"}
     assert first["env"][3] == REFERRING["spec"]["containers"][0]["env"][3]

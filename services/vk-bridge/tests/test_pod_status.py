@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from spillway.lending_marks import GIVEN
-from vk_bridge.core.pod.status import failed_status, mirrored_status, waiting_status, was_created
-from vk_bridge.core.pod.update import given_text
+from vk_bridge.core.pod.status import failed_status, has_had_real_pod, mirrored_status, waiting_status
+from vk_bridge.core.pod.update import mutable_fields_text
 
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -69,7 +69,7 @@ def test_a_pod_that_is_resized_says_that_it_is_not_and_no_more_once_it_asks_for_
 
     theirs = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
     real = {
-        "metadata": {"annotations": {GIVEN: given_text(asks("1"), ())}},
+        "metadata": {"annotations": {GIVEN: mutable_fields_text(asks("1"), ())}},
         "status": {**RUNNING["status"], "conditions": [READY, theirs]},
     }
     told = mirrored_status(asks("2"), real, "10.0.0.9")
@@ -87,8 +87,8 @@ def test_what_is_mirrored_already_is_not_written_again() -> None:
     shown = mirrored_status(pool_pod(), RUNNING, "10.0.0.9")
     assert shown is not None
     assert mirrored_status(pool_pod(**shown), RUNNING, "10.0.0.9") is None
-    assert was_created({"status": shown})
-    assert not was_created(pool_pod())
+    assert has_had_real_pod({"status": shown})
+    assert not has_had_real_pod(pool_pod())
 
 
 def test_what_the_real_pod_no_longer_says_goes() -> None:

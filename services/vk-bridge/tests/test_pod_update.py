@@ -11,7 +11,7 @@ from vk_bridge.core.node.loan import PoolPod, RealPod
 from vk_bridge.core.node.steps import NodeContext
 from vk_bridge.core.pod.propagated_metadata import CARRIED
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
-from vk_bridge.core.pod.update import given_text, is_behind, is_resized, update_patch
+from vk_bridge.core.pod.update import is_behind, is_resized, mutable_fields_text, update_patch
 
 POOL_POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "encode"}, "annotations": {"note": "a"}},
@@ -23,7 +23,7 @@ POOL_POD: dict[str, Any] = {
 REAL_POD: dict[str, Any] = {
     "metadata": {
         "labels": {"app": "encode", "spillway.io/pool": "p"},
-        "annotations": {"note": "a", GIVEN: given_text(POOL_POD, CARRIED)},
+        "annotations": {"note": "a", GIVEN: mutable_fields_text(POOL_POD, CARRIED)},
     },
     "spec": {
         "containers": [
@@ -72,7 +72,7 @@ def test_only_what_was_changed_is_written(what: str) -> None:
     change(pod)
     assert is_behind(REAL_POD, pod, CARRIED)
     patch = update_patch(REAL_POD, pod, CARRIED)
-    assert patch["metadata"]["annotations"].pop(GIVEN) == given_text(pod, CARRIED)
+    assert patch["metadata"]["annotations"].pop(GIVEN) == mutable_fields_text(pod, CARRIED)
     patch["metadata"] = {key: value for key, value in patch["metadata"].items() if value}
     assert patch == expected
 

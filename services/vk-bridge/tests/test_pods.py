@@ -30,7 +30,7 @@ async def lent(fleet: LendingFleet) -> None:
 async def put_secret(fleet: LendingFleet, value: str, pool: str = POOL) -> None:
     data = {"token": b64encode(value.encode()).decode()}
     manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "data": data}
-    if fleet.clusters[pool].get("secrets", "key", "default") is None:
+    if fleet.clusters[pool].get_object("secrets", "key", "default") is None:
         await fleet.ask(pool, "POST", "/api/v1/namespaces/default/secrets", manifest)
     else:
         await fleet.ask(pool, "PATCH", "/api/v1/namespaces/default/secrets/key", {"data": data})
@@ -50,7 +50,7 @@ def copies(fleet: LendingFleet) -> list[Any]:
 
 
 def pooled(fleet: LendingFleet, name: str = "one") -> dict[str, Any]:
-    found = fleet.clusters[POOL].get("pods", name, "default")
+    found = fleet.clusters[POOL].get_object("pods", name, "default")
     assert found is not None
     return found
 
@@ -98,14 +98,14 @@ async def test_copies_follow_the_pool_and_go_when_no_pod_refers_to_them(fleet: L
     await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
     await until(lambda: fleet.real() == [])
     await until(lambda: copies(fleet) == [])
-    await until(lambda: fleet.clusters[OWN].get("namespaces", OURS) is None)
+    await until(lambda: fleet.clusters[OWN].get_object("namespaces", OURS) is None)
 
 
 async def put_bytes(fleet: LendingFleet, name: str, count: int) -> None:
     """A Secret of the pool's whose content is so many bytes as JSON."""
     data = {"k": "A" * (count - len('{"data":{"k":""}}'))}
     manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
-    there = fleet.clusters[POOL].get("secrets", name, "default") is not None
+    there = fleet.clusters[POOL].get_object("secrets", name, "default") is not None
     place = "/api/v1/namespaces/default/secrets"
     await fleet.ask(POOL, "PATCH" if there else "POST", f"{place}/{name}" if there else place, manifest)
 
@@ -195,8 +195,8 @@ async def test_an_owners_namespace_and_secrets_are_left_alone(fleet: LendingFlee
     }
     await fleet.ask(OWN, "POST", "/api/v1/namespaces/default/secrets", manifest)
     await asyncio.sleep(200)
-    assert fleet.clusters[OWN].get("secrets", "theirs", "default") is not None
-    assert fleet.clusters[OWN].get("namespaces", "default") is not None
+    assert fleet.clusters[OWN].get_object("secrets", "theirs", "default") is not None
+    assert fleet.clusters[OWN].get_object("namespaces", "default") is not None
 
 
 @on_fleet()
@@ -213,10 +213,10 @@ async def test_what_an_owners_people_put_into_a_namespace_of_ours_stays_and_so_d
     await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
     await until(lambda: len(copies(fleet)) == 1, 200)
     await asyncio.sleep(200)
-    assert all(fleet.clusters[OWN].get(kind, "theirs", OURS) is not None for kind in ("configmaps", "secrets"))
+    assert all(fleet.clusters[OWN].get_object(kind, "theirs", OURS) is not None for kind in ("configmaps", "secrets"))
     for kind in ("configmaps", "secrets"):
         await fleet.ask(OWN, "DELETE", f"/api/v1/namespaces/{OURS}/{kind}/theirs")
-    await until(lambda: fleet.clusters[OWN].get("namespaces", OURS) is None)
+    await until(lambda: fleet.clusters[OWN].get_object("namespaces", OURS) is None)
 
 
 @on_fleet()
@@ -237,7 +237,7 @@ async def test_an_owners_own_namespace_of_that_name_is_not_used_until_somebody_t
     await asyncio.sleep(10)
     await run_alone(fleet, "two")
     await until(lambda: fleet.real() == [("n0", "Running")])
-    labels = fleet.clusters[OWN].get("namespaces", OURS)["metadata"]["labels"]
+    labels = fleet.clusters[OWN].get_object("namespaces", OURS)["metadata"]["labels"]
     assert (labels["team"], labels["pod-security.kubernetes.io/enforce"]) == ("own", "baseline")
 
 
@@ -253,7 +253,7 @@ async def test_the_security_label_that_somebody_takes_off_our_namespace_is_there
     await asyncio.sleep(10)
     await run_alone(fleet, "two")
     await until(lambda: len(fleet.real()) == 2)
-    labels = fleet.clusters[OWN].get("namespaces", OURS)["metadata"]["labels"]
+    labels = fleet.clusters[OWN].get_object("namespaces", OURS)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
 
 
@@ -321,7 +321,7 @@ async def test_pods_and_secrets_of_two_pools_with_equal_names_do_not_meet(fleet:
         return {one["metadata"]["labels"]["spillway.io/pool"]: one for one in fleet.clusters[OWN].objects("pods", OURS)}
 
     def token_of(real: dict[str, Any]) -> bytes:
-        copy = fleet.clusters[OWN].get("secrets", real["spec"]["volumes"][0]["secret"]["secretName"], OURS)
+        copy = fleet.clusters[OWN].get_object("secrets", real["spec"]["volumes"][0]["secret"]["secretName"], OURS)
         assert copy is not None
         return b64decode(copy["data"]["token"])
 
@@ -494,7 +494,7 @@ async def test_a_real_pod_without_a_pool_pod_is_deleted(fleet: LendingFleet) -> 
     await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/pods", orphan)
     await until(lambda: len(fleet.real()) == 2)
     await until(lambda: len(fleet.real()) == 1)
-    assert fleet.clusters[OWN].get("pods", "orphan", OURS) is None
+    assert fleet.clusters[OWN].get_object("pods", "orphan", OURS) is None
 
 
 @on_fleet()
@@ -526,7 +526,7 @@ async def test_a_job_of_the_pool_completes_and_its_end_stays(fleet: LendingFleet
 @on_fleet()
 async def test_the_log_tells_what_real_pods_hold_and_nothing_of_what_is_over(fleet: LendingFleet) -> None:
     """Of what waits for its Secret nothing is held yet; and the owner adds a core to each pod."""
-    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=1000, memory_bytes=0))
+    fleet.clusters[OWN].inject_sidecar(SidecarSpec(cpu_millis=1000, memory_bytes=0))
     await lent(fleet)
     over = pod("over", cpu="2", tolerations=TOLERATES_LOANS, restartPolicy="Never")
     over["metadata"]["annotations"] = {"sim/run-seconds": "5"}
@@ -550,7 +550,7 @@ async def test_virtual_nodes_have_leases_that_are_renewed(fleet: LendingFleet) -
     await lent(fleet)
 
     def renewed() -> str:
-        found = fleet.clusters[POOL].get("leases", VIRTUAL, "kube-node-lease")
+        found = fleet.clusters[POOL].get_object("leases", VIRTUAL, "kube-node-lease")
         return str(found["spec"]["renewTime"]) if found else ""
 
     await until(lambda: renewed() != "")
@@ -589,7 +589,7 @@ async def test_what_an_owner_adds_to_pods_is_not_offered_and_no_more_are_bound_t
     fleet: LendingFleet,
 ) -> None:
     """A sidecar of a core in each: of 8 cores two pods of 2 take 6, and of those that were bound before, two fail."""
-    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=1000, memory_bytes=0))
+    fleet.clusters[OWN].inject_sidecar(SidecarSpec(cpu_millis=1000, memory_bytes=0))
     await lent(fleet)
     await fleet.run_in_pool(replicas=6)
     await until(lambda: fleet.real().count(("n0", "Running")) == 2)
@@ -611,7 +611,7 @@ async def test_what_a_node_refused_is_offered_again_after_a_while(fleet: Lending
     await fleet.declare()
     await fleet.start(refused_size_seconds=60.0)
     await until(fleet.is_open)
-    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=4000, memory_bytes=0))
+    fleet.clusters[OWN].inject_sidecar(SidecarSpec(cpu_millis=4000, memory_bytes=0))
     await run_alone(fleet, cpu="6")
     await until(lambda: pooled(fleet)["status"]["phase"] == "Failed")
     await until(lambda: offered_cpu(fleet) == "5999m")
@@ -622,7 +622,7 @@ async def test_what_a_node_refused_is_offered_again_after_a_while(fleet: Lending
 @on_fleet()
 async def test_a_node_that_refuses_whatever_it_is_asked_is_asked_once_in_ten_seconds(fleet: LendingFleet) -> None:
     """For a reason that no size of a pod tells: here the pods ask for nothing, and what is added fits no more."""
-    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=5000, memory_bytes=0))
+    fleet.clusters[OWN].inject_sidecar(SidecarSpec(cpu_millis=5000, memory_bytes=0))
     await lent(fleet)
     await fleet.run_in_pool(replicas=2, cpu="0")
     await asyncio.sleep(65)
@@ -637,7 +637,7 @@ async def test_a_node_that_refuses_whatever_it_is_asked_is_asked_once_in_ten_sec
 async def test_a_pod_that_no_node_has_room_for_fails_once_in_ten_seconds_however_many_nodes_there_are(
     fleet: LendingFleet,
 ) -> None:
-    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=4000, memory_bytes=0))
+    fleet.clusters[OWN].inject_sidecar(SidecarSpec(cpu_millis=4000, memory_bytes=0))
     await fleet.declare()
     await fleet.start()
     await until(lambda: all(fleet.is_open(f"n{number}") for number in range(20)))
@@ -657,7 +657,9 @@ async def test_what_a_real_pod_grows_by_where_it_runs_is_not_offered(fleet: Lend
     (real,) = fleet.clusters[OWN].objects("pods", OURS)
     containers = [{**real["spec"]["containers"][0], "resources": {"requests": {"cpu": "5"}}}]
     # As the subresource `resize` does it, which the simulation does not serve.
-    fleet.clusters[OWN].machine.world.store.put("pods", {**real, "spec": {**real["spec"], "containers": containers}})
+    fleet.clusters[OWN].machine.world.store.put_object(
+        "pods", {**real, "spec": {**real["spec"], "containers": containers}}
+    )
     await until(lambda: offered_cpu(fleet) == "5000m")
     await run_alone(fleet, "two", cpu="4")
     await always(lambda: pooled(fleet, "two")["spec"].get("nodeName", "") == "", 30)
@@ -671,7 +673,7 @@ async def test_a_pool_pod_that_is_resized_makes_no_room_that_is_not_there(fleet:
     await until(lambda: fleet.real() == [("n0", "Running")])
     containers = [{**pooled(fleet)["spec"]["containers"][0], "resources": {"requests": {"cpu": "1"}}}]
     resized = {**pooled(fleet), "spec": {**pooled(fleet)["spec"], "containers": containers}}
-    fleet.clusters[POOL].machine.world.store.put("pods", resized)
+    fleet.clusters[POOL].machine.world.store.put_object("pods", resized)
     await until(lambda: offered_cpu(fleet) == "2000m")
 
     def told() -> list[str]:
@@ -758,13 +760,13 @@ async def test_a_change_that_the_owner_refuses_is_told_until_it_is_made(fleet: L
 async def test_the_use_of_each_node_is_told_once_an_hour_also_while_lending_is_paused(fleet: LendingFleet) -> None:
     """Measured where metrics.k8s.io answers."""
     await fleet.ask(OWN, "POST", "/api/v1/namespaces/default/pods", pod("web", cpu="2", nodeName="n0"))
-    fleet.clusters[OWN].set_usage("default", "web", {"cpu": 1500, "memory": 1 << 30})
+    fleet.clusters[OWN].set_pod_usage("default", "web", {"cpu": 1500, "memory": 1 << 30})
     await fleet.declare(paused=True)
     await fleet.start()
     told: dict[str, NodeUsed] = {}
 
     async def listen() -> None:
-        async with LocalBus(fleet.broker, FLEET, "reader").follow((NODE_USAGE,)) as feed:
+        async with LocalBus(fleet.broker, FLEET, "reader").follow_topics((NODE_USAGE,)) as feed:
             async for batch in feed:
                 told.update({one.event.node: one.event for one in batch.records if isinstance(one.event, NodeUsed)})
 

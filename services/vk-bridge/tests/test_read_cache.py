@@ -36,10 +36,10 @@ def said(uid: str, version: str) -> AnyObject:
 
 def rested(*readings: NodeReading) -> ReadCache:
     last = ReadCache()
-    last.begin("n")
+    last.begin_work("n")
     for one in readings:
-        last.note(one)
-    assert not last.end("n", readings[-1])
+        last.note_reading(one)
+    assert not last.end_work("n", readings[-1])
     return last
 
 
@@ -69,30 +69,30 @@ def test_versions_between_two_readings_of_one_go_are_no_news() -> None:
 
 def test_a_node_at_rest_is_known_as_it_was_read_until_it_is_begun_again() -> None:
     last = rested(reading(pod("a", "7")))
-    known = last.begin("n")
+    known = last.begin_work("n")
     assert known is not None
     assert (known.node, known.virtual, known.uids) == (None, VIRTUAL, {"a", "v"})
-    assert last.begin("n") is None
+    assert last.begin_work("n") is None
 
 
 def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
     last = ReadCache()
-    last.begin("n")
+    last.begin_work("n")
     assert not last.is_news("n", ObjectUpserted(said("a", "7")))
-    last.note(reading(pod("a", "7")))
-    assert not last.end("n", reading(pod("a", "7")))
-    last.begin("n")
+    last.note_reading(reading(pod("a", "7")))
+    assert not last.end_work("n", reading(pod("a", "7")))
+    last.begin_work("n")
     assert not last.is_news("n", ObjectUpserted(said("a", "8")))
-    last.note(reading(pod("a", "7")))
-    assert last.end("n", reading(pod("a", "7"))) == [ObjectUpserted(said("a", "8"))]
+    last.note_reading(reading(pod("a", "7")))
+    assert last.end_work("n", reading(pod("a", "7"))) == [ObjectUpserted(said("a", "8"))]
 
 
 @pytest.mark.parametrize("end", [None, reading(owner_read=False)])
 def test_a_node_that_did_not_come_to_rest_is_read_for_all_that_is_told(end: NodeReading | None) -> None:
     last = ReadCache()
-    last.begin("n")
-    last.note(reading(pod("a", "7")))
-    assert not last.end("n", end)
+    last.begin_work("n")
+    last.note_reading(reading(pod("a", "7")))
+    assert not last.end_work("n", end)
     assert last.is_news("n", ObjectUpserted(said("a", "7")))
 
 
@@ -104,8 +104,8 @@ def test_what_was_worked_out_is_kept_while_versions_are_the_same() -> None:
         return len(made)
 
     kept = VersionCache[int]()
-    assert kept.look("n", {"a": "1", "b": "1"}, make) == {"a": 1, "b": 2}
-    assert kept.look("n", {"a": "1", "b": "2"}, make) == {"a": 1, "b": 3}
-    assert kept.look("n", {}, make) == {}
-    assert kept.look("n", {"a": "1"}, make) == {"a": 4}
-    assert kept.look("other", {"a": "1"}, make) == {"a": 5}
+    assert kept.value_by_uid("n", {"a": "1", "b": "1"}, make) == {"a": 1, "b": 2}
+    assert kept.value_by_uid("n", {"a": "1", "b": "2"}, make) == {"a": 1, "b": 3}
+    assert kept.value_by_uid("n", {}, make) == {}
+    assert kept.value_by_uid("n", {"a": "1"}, make) == {"a": 4}
+    assert kept.value_by_uid("other", {"a": "1"}, make) == {"a": 5}

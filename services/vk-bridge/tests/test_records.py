@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from spillway.bus import Bus, BusUnavailable, Position, Traces
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events_lending import NodeLent, NodeUsed
 from spillway.model import Generation
 from vk_bridge.log.records import Loan, Records
@@ -38,7 +38,7 @@ class Log:
         if self.tries == 0:
             self.when_asked()
         self.tries += 1
-        [outgoing(event) for event in events]
+        [outgoing_record(event) for event in events]
         if self.away:
             raise BusUnavailable("away")
         self.records += events
@@ -53,8 +53,8 @@ def writer(log: Log) -> tuple[Records, list[Loan]]:
 async def test_of_too_many_hours_of_use_the_oldest_go_while_the_log_is_away() -> None:
     log = Log(away=True)
     records, _ = writer(log)
-    records.say_used([used(hour) for hour in (1, 2, 3, 4)])
-    log.when_asked = lambda: records.say_used([used(5)])
+    records.queue_usage_records([used(hour) for hour in (1, 2, 3, 4)])
+    log.when_asked = lambda: records.queue_usage_records([used(5)])
     assert not await records.flush()
     log.away = False
     assert await records.flush()
@@ -65,11 +65,11 @@ async def test_of_too_many_hours_of_use_the_oldest_go_while_the_log_is_away() ->
 async def test_a_loan_that_no_record_can_hold_waits_and_holds_up_no_other(waiting: str) -> None:
     log = Log()
     records, acknowledged = writer(log)
-    records.say(lent("node-1", waiting))
-    records.say(lent("node-2"))
+    records.queue_loan_record(lent("node-1", waiting))
+    records.queue_loan_record(lent("node-2"))
     assert await records.flush()
     assert [one.node for one in acknowledged][-1] == "node-2"
-    assert (records.waiting("node-1") is None) == (waiting == "")
-    records.say(lent("node-1"))
+    assert (records.waiting_record("node-1") is None) == (waiting == "")
+    records.queue_loan_record(lent("node-1"))
     assert await records.flush()
     assert acknowledged[-1] == lent("node-1")

@@ -157,12 +157,12 @@ async def test_a_declaration_that_is_withdrawn_takes_everything_back_and_lets_th
     await fleet.declare()
     bridge = await fleet.start()
     await until(fleet.is_open)
-    assert bridge.held == {OWN}
+    assert bridge.clusters_worked_on == {OWN}
     await fleet.declare(withdrawing=True)
     await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
     assert (fleet.loans()[-1].cause, fleet.taint()) == (CAUSE_ASKED, "")
     await fleet.withdraw()
-    await until(lambda: bridge.held == set())
+    await until(lambda: bridge.clusters_worked_on == set())
 
 
 @on_fleet(nodes=2)
@@ -173,7 +173,7 @@ async def test_marks_that_no_declaration_made_go_once_one_is_withdrawn(fleet: Le
     await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0", {**mark, "spec": {"taints": taints}})
     bridge = await fleet.start()
     await asyncio.sleep(600)
-    assert (fleet.taint("n0"), bridge.held) == ("lent", set()), "nobody looks after it"
+    assert (fleet.taint("n0"), bridge.clusters_worked_on) == ("lent", set()), "nobody looks after it"
     await fleet.declare(rules=(LendingRule("all", (), "idle", 100, 0, 86_400, 0.5),))
     await fleet.declare(withdrawing=True)
     await until(lambda: fleet.taint("n0") == "")
@@ -352,7 +352,7 @@ async def test_without_the_log_nothing_is_lent_and_what_is_lent_stays(fleet: Len
     """What was being lent when the log went away is not kept from its owner until it is back."""
 
     def has_place(name: str) -> bool:
-        found = fleet.clusters[OWN].get("pods", name, "default")
+        found = fleet.clusters[OWN].get_object("pods", name, "default")
         return found is not None and found["spec"].get("nodeName") == "n1"
 
     await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {LEND: NEVER}}})

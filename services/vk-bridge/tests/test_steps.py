@@ -25,7 +25,7 @@ from vk_bridge.core.node.steps import (
     SayLent,
     ShowVirtual,
     WriteTarget,
-    bears_amendment,
+    may_use_amended_reading,
     next_step,
     node_context,
 )
@@ -436,7 +436,7 @@ def test_what_may_follow_on_nodes_as_they_were_known(
     observation = Observation(9, replace(NODE, state=state), virtual)
     step = next_step(observation, WISH, 0, IN_FLIGHT_SECONDS)
     assert step is not None
-    assert bears_amendment(step, observation, listed_at, IN_FLIGHT_SECONDS) is bears
+    assert may_use_amended_reading(step, observation, listed_at, IN_FLIGHT_SECONDS) is bears
 
 
 def test_another_fleets_node_is_left_alone() -> None:

@@ -70,5 +70,5 @@ RECALLED = NodeRecalled("own-1", "n1", Generation(4, 1), LOAN, "Asked", (), 30, 
 def test_a_record_concerns(topic: Topic, key: str, event: Event | None, touched: TouchedWork) -> None:
     state = LendingLogState()
     for known in (JOINED, POOL, DECLARED, LENT):
-        state.apply(known)
+        state.apply_event(known)
     assert apply_record(state, topic.name, key, event) == touched

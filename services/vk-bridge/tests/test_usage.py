@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.amounts import INT64_MAX, INT64_MIN
-from spillway.dead_letters import outgoing
+from spillway.dead_letters import outgoing_record
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
 from vk_bridge.core.node.usage import HOUR_MS, ClusterUsage, NodeUse
@@ -21,7 +21,7 @@ def minutes(usage: ClusterUsage, uses: list[NodeUse | None], first: int = 0) -> 
     """One use a minute; None: nothing is heard in that minute."""
     for minute, use in enumerate(uses, first):
         if use is not None:
-            usage.see("n1", use, minute * MINUTE_MS)
+            usage.note_use("n1", use, minute * MINUTE_MS)
 
 
 def hours(usage: ClusterUsage, at_ms: int) -> list[NodeUsed]:
@@ -67,7 +67,7 @@ def test_time_that_nobody_saw_is_no_idle_time() -> None:
 def test_a_node_that_is_gone_is_told_of_no_more() -> None:
     usage = ClusterUsage(QUIET_MS)
     minutes(usage, [IDLE] * 10)
-    usage.gone("n1")
+    usage.forget_node("n1")
     assert hours(usage, HOUR_MS) == []
 
 
@@ -97,4 +97,4 @@ def test_every_hour_can_be_written_whatever_a_member_told(
     sums = {name: amount * pods for name, amount in requested.items()}
     minutes(usage, [NodeUse("idle", offered, sums, pods, lent=False, used=used)] * 61)
     (told,) = hours(usage, HOUR_MS)
-    outgoing(told)
+    outgoing_record(told)

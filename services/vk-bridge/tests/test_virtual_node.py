@@ -17,11 +17,11 @@ from spillway.lending_marks import POOL, POOL_TAINT, POOL_UID
 from spillway.model import Generation
 from vk_bridge.core.node.virtual_node import (
     VirtualNodeSpec,
+    amounts_taken_by_others,
+    has_our_endpoint,
     is_current,
-    names_endpoint,
-    offered,
+    offered_amounts,
     read_virtual_node,
-    taken_by_others,
     virtual_node,
 )
 
@@ -68,7 +68,7 @@ def test_what_is_shown_of_a_real_node() -> None:
     ours = pod_of(pod("ours", cpu="1"), {POOL: "pool-id", POOL_UID: "u"})
     other_pools = pod_of(pod("another pool's", cpu="20m"), {POOL: "other", POOL_UID: "u"})
     ended = pod_of(pod("ended", cpu="2"), phase="Succeeded")
-    amounts = offered(REAL, taken_by_others([daemon, ours, other_pools, ended], "pool-id"))
+    amounts = offered_amounts(REAL, amounts_taken_by_others([daemon, ours, other_pools, ended], "pool-id"))
     made = virtual_node(REAL, amounts, STANDING, is_open=True)
     assert made["metadata"] == {
         "name": "own-1.n1",
@@ -111,7 +111,7 @@ def test_what_is_shown_of_a_real_node() -> None:
 
 
 def test_a_closed_one_takes_no_pod_whatever_it_tolerates() -> None:
-    made = virtual_node(REAL, offered(REAL, {}), STANDING, is_open=False)
+    made = virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False)
     assert made["spec"]["unschedulable"]
     assert set(made["status"]["allocatable"].values()) == {"0"}
     assert not read_virtual_node(_as_read(made), "own-1", "n1", current=True).open
@@ -121,22 +121,22 @@ def test_a_cordoned_node_is_open_and_unschedulable() -> None:
     """Its pods run on; it is not one that closed."""
     cordoned = deepcopy(REAL)
     cordoned["spec"]["unschedulable"] = True
-    made = virtual_node(cordoned, offered(cordoned, {}), STANDING, is_open=True)
+    made = virtual_node(cordoned, offered_amounts(cordoned, {}), STANDING, is_open=True)
     assert made["spec"]["unschedulable"]
     assert read_virtual_node(_as_read(made), "own-1", "n1", current=True).open
 
 
 def test_others_that_hold_more_than_there_is_leave_nothing() -> None:
-    assert offered(REAL, {"cpu": 9999})["cpu"] == 0
+    assert offered_amounts(REAL, {"cpu": 9999})["cpu"] == 0
 
 
 def test_beside_a_pod_of_which_nobody_knows_what_it_holds_nothing_is_offered() -> None:
     unknown = pod_of(pod("daemon", cpu="10P"))
-    assert set(offered(REAL, taken_by_others([unknown], "pool-id")).values()) == {0}
+    assert set(offered_amounts(REAL, amounts_taken_by_others([unknown], "pool-id")).values()) == {0}
 
 
 def test_a_node_of_that_name_that_stands_for_another_is_not_ours() -> None:
-    made = _as_read(virtual_node(REAL, offered(REAL, {}), STANDING, is_open=True))
+    made = _as_read(virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=True))
     assert read_virtual_node(made, "own-1", "n1", current=True).ours
     assert not read_virtual_node(made, "own-2", "n1", current=True).ours
     assert not read_virtual_node(made, "own-1", "n2", current=True).ours
@@ -183,7 +183,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_is_not_as_it_should_be_is_seen(what: str) -> None:
-    wanted = virtual_node(REAL, offered(REAL, {}), STANDING, is_open=True)
+    wanted = virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=True)
     actual = deepcopy(wanted)
     change, current = CHANGES[what]
     change(actual)
@@ -191,28 +191,31 @@ def test_what_is_not_as_it_should_be_is_seen(what: str) -> None:
 
 
 def test_a_node_that_names_another_bridge_is_seen() -> None:
-    shown = virtual_node(REAL, offered(REAL, {}), STANDING, is_open=False)
-    assert names_endpoint(shown, STANDING)
+    shown = virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False)
+    assert has_our_endpoint(shown, STANDING)
     for other in ({"address": "10.0.0.10"}, {"port": 10251}):
-        assert not names_endpoint(shown, replace(STANDING, **other))
+        assert not has_our_endpoint(shown, replace(STANDING, **other))
 
 
 def test_without_a_kubelet_api_no_address_is_named() -> None:
     """Else the pool's API server asks its default port there: where it is 127.0.0.1, the kubelet of its own machine."""
     silent = replace(STANDING, port=0)
-    shown = virtual_node(REAL, offered(REAL, {}), silent, is_open=False)
+    shown = virtual_node(REAL, offered_amounts(REAL, {}), silent, is_open=False)
     assert shown["status"]["addresses"] == []
     del shown["status"]["addresses"]  # As it is read: an API server keeps no empty list.
-    assert names_endpoint(shown, silent)
-    assert not names_endpoint(shown, STANDING)
-    assert not names_endpoint(virtual_node(REAL, offered(REAL, {}), STANDING, is_open=False), silent)
+    assert has_our_endpoint(shown, silent)
+    assert not has_our_endpoint(shown, STANDING)
+    assert not has_our_endpoint(virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False), silent)
 
 
 def test_pressure_of_the_real_node_is_shown() -> None:
     """Its pool puts no more pods there, as its owner would not."""
     conditions = [{"type": f"{what}Pressure", "status": "True"} for what in ("Memory", "Disk", "PID")]
     pressed = {**REAL, "status": {**REAL["status"], "conditions": [*conditions, {"type": "Strange"}]}}
-    assert virtual_node(pressed, offered(pressed, {}), STANDING, is_open=True)["status"]["conditions"] == conditions
+    assert (
+        virtual_node(pressed, offered_amounts(pressed, {}), STANDING, is_open=True)["status"]["conditions"]
+        == conditions
+    )
 
 
 def _as_read(node: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +250,7 @@ class Pool:
 
     def settle(self) -> None:
         while True:
-            due = self.cluster.machine.step(self.now)
+            due = self.cluster.machine.run_step(self.now)
             if due is None:
                 return
             self.now = max(self.now, due)
@@ -287,7 +290,7 @@ async def test_scattered_room_accepts_nothing_impossible_and_refuses_nothing_pos
     pool, free_cores = Pool(), {}
     for number in range(40):
         node, daemons = real_node(f"n{number}", chance.choice([4, 8, 16])), chance.randint(0, 2)
-        amounts = offered(node, {"cpu": daemons * 1000, "pods": daemons})
+        amounts = offered_amounts(node, {"cpu": daemons * 1000, "pods": daemons})
         made = virtual_node(node, amounts, STANDING, is_open=True)
         free_cores[made["metadata"]["name"]] = amounts["cpu"] // 1000
         await pool.add(made)
@@ -314,7 +317,9 @@ async def test_one_node_that_shows_the_sum_does_both() -> None:
     """What the test above would find in a virtual node of the usual kind; it is the same judge."""
     pool = Pool()
     reals = {f"own-1.n{number}": 8 for number in range(20)}
-    whole = virtual_node(real_node("all", 8 * 20), offered(real_node("all", 8 * 20), {}), STANDING, is_open=True)
+    whole = virtual_node(
+        real_node("all", 8 * 20), offered_amounts(real_node("all", 8 * 20), {}), STANDING, is_open=True
+    )
     await pool.add(whole)
     for number in range(8):
         await pool.submit(f"big-{number}", 20)
@@ -329,7 +334,7 @@ async def test_one_node_that_shows_the_sum_does_both() -> None:
 
 def test_the_name_of_a_loan_is_not_part_of_what_a_scheduler_sees() -> None:
     one, other = (
-        virtual_node(REAL, offered(REAL, {}), replace(STANDING, loan=Generation(9, number)), is_open=True)
+        virtual_node(REAL, offered_amounts(REAL, {}), replace(STANDING, loan=Generation(9, number)), is_open=True)
         for number in (1, 2)
     )
     assert one["metadata"]["labels"] == other["metadata"]["labels"]
@@ -339,4 +344,4 @@ def test_what_is_offered_fits_into_a_record_whatever_the_owners_pods_say_they_ta
     """An amount below nothing, which an API server may say, makes more free than there is."""
     node = {"status": {"allocatable": {"cpu": "9P", "memory": "9E"}}}
     taken = {"cpu": -(2**63), "memory": -(2**64)}
-    assert offered(node, taken) == {"cpu": 2**63 - 1, "memory": 2**63 - 1}
+    assert offered_amounts(node, taken) == {"cpu": 2**63 - 1, "memory": 2**63 - 1}

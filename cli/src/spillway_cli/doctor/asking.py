@@ -12,13 +12,13 @@ from spillway.api import RequestError
 from spillway.api_lending import LentNode, ListLendingRequest, ListLentRequest
 from spillway.api_scaling import ExplainPolicyReply, ExplainPolicyRequest, ListPoliciesRequest, PolicyReply
 from spillway.bus import BusUnavailable
-from spillway.kafka.access import access_to
+from spillway.kafka.access import load_kafka_access
 from spillway.kafka.inspection import inspect_log
 from spillway.kafka.settings import KafkaSettings
 from spillway.kafka.topics import TopicSettings
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, RpcService
 from spillway.rpc.client import LendingClient, PlannerClient, ScalingClient
-from spillway.rpc.probe import Identity, ProbeResult, probe
+from spillway.rpc.probe import Identity, ProbeResult, probe_instance
 from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
 from spillway.version import VERSION
@@ -87,14 +87,16 @@ class Examination:
     async def _probed(self, service: RpcService, endpoints: Sequence[str]) -> Sequence[ProbeResult]:
         config = self.config
         identity = Identity(config.token, config.ca, config.certificate, config.key)
-        return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))
+        return await asyncio.gather(
+            *(probe_instance(service, endpoint, identity, self.seconds) for endpoint in endpoints)
+        )
 
     async def _log_and_store(self) -> tuple[list[Check], str, bool]:
         """Returns the checks, the fleet id of the log ("" if unknown), and whether the log or the store answers."""
         settings = kafka_settings(KafkaSettings, self.config)
         fleet_id = self.config.fleet
         try:
-            access = access_to(settings.bootstrap, settings.security)
+            access = load_kafka_access(settings.bootstrap, settings.security)
             found = await inspect_log(access, settings.topic_prefix, self.seconds)
         except OperatorError as error:
             hint = "SPILLWAY_KAFKA_SECURITY_PROTOCOL, …_SASL_…, …_SSL_… say who we are; docs/security.md has the rights"
@@ -114,7 +116,7 @@ class Examination:
             return skipped("Redis", "no address is named", "SPILLWAY_REDIS=redis://host:port/0")
         try:
             async with RedisStore(StoreSettings(self.config.redis, self.seconds), fleet_id) as store:
-                return log.store(await store.inspect(), fleet_id)
+                return log.store(await store.inspect_redis(), fleet_id)
         except (StoreUnavailable, OperatorError) as error:
             hint = "history and explaining past decisions need it, nothing else: start it, and it is filled again"
             return failed("Redis", str(error), hint)

@@ -15,8 +15,8 @@ from spillway.events import (
     STATE_REFUSED,
 )
 from spillway.lending_marks import LENDING
-from spillway.status_details import details_of, hold_text
-from spillway.texts import counted
+from spillway.status_details import details_of_status, hold_text
+from spillway.texts import counted_noun
 from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, skipped, warning
 from spillway_cli.doctor.members import Visit
@@ -61,7 +61,7 @@ def cluster(found: api.ClusterReply) -> Check:
     if not found.nodes:
         return warning(name, f"heard {age} ago: no node counts there", "`spillway cluster nodes` says why")
     phase = "" if found.phase == PHASE_ACTIVE else f", {found.phase}"
-    return ok(name, f"heard {age} ago, {found.nodes_ready} of {counted(found.nodes, 'node')} ready{phase}")
+    return ok(name, f"heard {age} ago, {found.nodes_ready} of {counted_noun(found.nodes, 'node')} ready{phase}")
 
 
 def clusters(found: Sequence[api.ClusterReply]) -> list[Check]:
@@ -75,7 +75,7 @@ def brakes(found: api.ListBrakesReply) -> list[Check]:
     checks = [
         warning(
             f"brake {brake.scope}",
-            f"frozen by {brake.by}: {brake.reason or 'no reason given'}; holds back {counted(brake.replicas)}",
+            f"frozen by {brake.by}: {brake.reason or 'no reason given'}; holds back {counted_noun(brake.replicas)}",
             "while it is nothing moves that nobody asked for: `spillway unfreeze` when its reason is over",
         )
         for brake in found.brakes
@@ -84,7 +84,7 @@ def brakes(found: api.ListBrakesReply) -> list[Check]:
     checks += [
         warning(
             f"confirmation {one.scope}",
-            f"{one.replicas} of {counted(one.fleet_replicas)} wait for a person's yes to move",
+            f"{one.replicas} of {counted_noun(one.fleet_replicas)} wait for a person's yes to move",
             f"`spillway confirm {one.scope}` lets them",
         )
         for one in found.confirmations
@@ -114,16 +114,16 @@ def _stuck(found: api.WorkloadReply) -> Iterable[Check]:
     name, short = f"workload {placement.namespace}/{placement.name}", f"{placement.name} -n {placement.namespace}"
     if placement.unplaced:
         why = f": {placement.waiting_for}" if placement.waiting_for else ""
-        text = f"{placement.unplaced} of {counted(placement.replicas)} have no place{why}"
+        text = f"{placement.unplaced} of {counted_noun(placement.replicas)} have no place{why}"
         yield warning(name, text, f"`spillway explain {short}` says what binds, and what would let more in")
     for status in found.statuses:
         where = f"{name} in {status.cluster}"
         if status.state in _HELD:
             yield failed(where, f"{status.state}: {status.message}", _HELD[status.state])
-        elif hold := details_of(status).hold:
+        elif hold := details_of_status(status).hold:
             yield warning(where, hold_text(hold), f"`spillway get {short}` says more")
         if status.unschedulable:
-            text = f"{counted(status.unschedulable, 'pod')} cannot be scheduled: {status.unschedulable_reason}"
+            text = f"{counted_noun(status.unschedulable, 'pod')} cannot be scheduled: {status.unschedulable_reason}"
             yield warning(where, text, "where there is room elsewhere they are taken back; else `spillway explain`")
 
 
@@ -204,7 +204,7 @@ def _rights(visit: Visit, roles: Sequence[AccountRole]) -> Iterable[Check]:
         files = " and ".join(_file(role) for role in roles)
         yield skipped(name, "its API server does not say what the account may do", f"compare with {files} by hand")
         return
-    missing = {right: (role, without) for role in roles for right, without in role.dispensable().items()}
+    missing = {right: (role, without) for role in roles for right, without in role.effect_by_optional_right().items()}
     for right, (role, without) in missing.items():
         if right in visit.lacking:
             resource = f"{right.resource}.{right.group}" if right.group else right.resource
@@ -240,4 +240,6 @@ def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms
         if node.recalled_ms and now_ms - node.recalled_ms > RECALL_MS_MAX
     ]
     checks += shortened("lent nodes", late, "`spillway lent` lists all")
-    return checks or [ok("lending", f"declared by {counted(len(declared), 'cluster')}, {len(lent)} nodes are lent")]
+    return checks or [
+        ok("lending", f"declared by {counted_noun(len(declared), 'cluster')}, {len(lent)} nodes are lent")
+    ]

@@ -7,7 +7,7 @@ from spillway.addresses import SCOPE_ONE, TOPIC_BY_NAME, TOPICS
 from spillway.kafka.inspection import DiskFound, LogFound, TopicFound
 from spillway.kafka.topics import TopicSettings, configs_of
 from spillway.store import StoreFound
-from spillway.texts import counted
+from spillway.texts import counted_noun
 from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
 from spillway_cli.output import amount
 
@@ -24,7 +24,7 @@ def log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Check]:
     if missing:
         topics = failed("topics", f"missing: {named(missing)}", "`spillway topics` creates what is missing")
         return [topics, *_disks(found)]
-    topics = ok("topics", f"all {len(TOPICS)} are there, on {counted(found.brokers, 'broker')}")
+    topics = ok("topics", f"all {len(TOPICS)} are there, on {counted_noun(found.brokers, 'broker')}")
     return [topics, _fleet(found, fleet), _partitions(found.topics), *_configs(found, settings), *_copies(found),
             *_disks(found)]  # fmt: skip
 

@@ -40,7 +40,9 @@ SKEW_SECONDS_MAX = 5.0
 """The largest harmless skew. An answer's date has whole seconds, and the answer takes time."""
 MARKED_MAX = 500
 """The most nodes with marks of lending to ask for."""
-BRIDGE_CAN_DO_WITHOUT = tuple(sorted({*BRIDGE_OWNER.dispensable(), *BRIDGE_POOL.dispensable()}, key=repr))
+BRIDGE_CAN_DO_WITHOUT = tuple(
+    sorted({*BRIDGE_OWNER.effect_by_optional_right(), *BRIDGE_POOL.effect_by_optional_right()}, key=repr)
+)
 """Rights without which the bridge works, but worse. It reports a missing one only in its log."""
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 """The API for the rights of one's own account. Every accepted account may use it, and nothing is stored."""

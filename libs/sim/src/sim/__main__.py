@@ -23,14 +23,16 @@ T = TypeVar("T")
 
 def main() -> None:
     arguments = _parse_arguments()
-    asyncio.run(_serve(arguments))
+    asyncio.run(_serve_cluster(arguments))
 
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
-    parser.add_argument("--name", required=True, type=_name, help="of the cluster and its kubeconfig: [a-z0-9-]+")
+    parser.add_argument(
+        "--name", required=True, type=_parse_cluster_name, help="of the cluster and its kubeconfig: [a-z0-9-]+"
+    )
     parser.add_argument("--port", required=True, type=int, help="0 takes a free one")
-    parser.add_argument("--host", default="127.0.0.1", type=_loopback, help="loopback only")
+    parser.add_argument("--host", default="127.0.0.1", type=_parse_loopback, help="loopback only")
     parser.add_argument("--nodes", type=Path, help="JSON file: a list of node specs")
     parser.add_argument("--node-groups", type=Path, help="JSON file: a list of {template, max, lead_time_seconds}")
     parser.add_argument("--credentials-folder", required=True, type=Path, help="gets <name>.kubeconfig")
@@ -49,24 +51,24 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _name(text: str) -> str:
+def _parse_cluster_name(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9-]+", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected [a-z0-9-]+")
     return text
 
 
-def _loopback(text: str) -> str:
+def _parse_loopback(text: str) -> str:
     if not is_loopback(text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a loopback address")
     return text
 
 
-async def _serve(arguments: argparse.Namespace) -> None:
+async def _serve_cluster(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    nodes = _read(arguments.nodes, list[NodeSpec])
-    groups = _read(arguments.node_groups, list[NodeGroupSpec])
+    nodes = _read_specs(arguments.nodes, list[NodeSpec])
+    groups = _read_specs(arguments.node_groups, list[NodeGroupSpec])
     settings = Settings(
         seed=arguments.seed,
         start_unix_seconds=time.time(),
@@ -75,19 +77,19 @@ async def _serve(arguments: argparse.Namespace) -> None:
         start_delay_seconds=arguments.start_delay_ms / 1000,
         delete_delay_seconds=arguments.delete_delay_ms / 1000,
         usage_of_requests=arguments.usage_percent / 100,
-        kubelet_client=_pair(arguments.kubelet_client_certificate, arguments.kubelet_client_key),
+        kubelet_client=_client_certificate(arguments.kubelet_client_certificate, arguments.kubelet_client_key),
         node_groups=tuple(groups),
     )
     path: Path = arguments.credentials_folder / f"{arguments.name}.kubeconfig"
     token = _known_token(path) or secrets.token_hex(16)
-    programs = _allowed(arguments.pod_programs)
+    programs = _read_programs(arguments.pod_programs)
     async with AsyncExitStack() as exits:
         cluster = await exits.enter_async_context(SimCluster(arguments.name, settings))
-        before = _taken(arguments.state) if arguments.state else None
+        before = _take_saved_state(arguments.state) if arguments.state else None
         if before is None:
             cluster.add_nodes(nodes)
         else:
-            cluster.resume(before)
+            cluster.resume_state(before)
         if programs:
             await exits.enter_async_context(PodPrograms(cluster, programs))
         server = SimServer(cluster, token, arguments.host, arguments.port)
@@ -97,22 +99,22 @@ async def _serve(arguments: argparse.Namespace) -> None:
         await stop.wait()
         await server.close()
         if arguments.state:
-            _write_private(arguments.state, msgspec.json.encode(cluster.saved()))
+            _write_private(arguments.state, msgspec.json.encode(cluster.saved_state()))
 
 
-def _pair(certificate: str, key: str) -> tuple[str, str] | None:
+def _client_certificate(certificate: str, key: str) -> tuple[str, str] | None:
     return (certificate, key) if certificate and key else None
 
 
-def _read(path: Path | None, kind: type[list[T]]) -> list[T]:
+def _read_specs(path: Path | None, kind: type[list[T]]) -> list[T]:
     return msgspec.json.decode(path.read_bytes(), type=kind) if path else []
 
 
-def _allowed(path: Path | None) -> dict[str, ProgramSpec]:
+def _read_programs(path: Path | None) -> dict[str, ProgramSpec]:
     return msgspec.json.decode(path.read_bytes(), type=dict[str, ProgramSpec]) if path else {}
 
 
-def _taken(state: Path) -> dict[str, Any] | None:
+def _take_saved_state(state: Path) -> dict[str, Any] | None:
     """Returns the saved state and deletes its file; None without one.
 
     It can be used once: a process that is killed saves nothing, and the next one must not go on with an older state.

@@ -6,11 +6,11 @@ from random import Random
 from typing import Any, Self
 
 from sim.core.kinds import Object
-from sim.core.load import load
+from sim.core.load import load_objects
 from sim.core.machine import Machine
 from sim.core.nodes import add_nodes, taint_object
 from sim.core.requests import Api
-from sim.core.saving import resume, saved
+from sim.core.saving import resume_state, saved_state
 from sim.core.verbs import DeleteOptions
 from sim.settings import Faults, LoadSpec, NodeSpec, Settings, SidecarSpec, Taint
 
@@ -62,7 +62,7 @@ class SimCluster:
             if not task.cancelled():
                 raise
 
-    def tick(self) -> None:
+    def advance_clock(self) -> None:
         """Sets the time of objects. Called before every write from outside."""
         if self._task and self._task.done() and not self._task.cancelled():
             self._task.result()
@@ -73,59 +73,59 @@ class SimCluster:
         table = self.machine.world.store.tables[plural]
         return [found for key, found in table.items() if not namespace or key[0] == namespace]
 
-    def get(self, plural: str, name: str, namespace: str = "") -> Object | None:
-        return self.machine.world.store.get(plural, (namespace, name))
+    def get_object(self, plural: str, name: str, namespace: str = "") -> Object | None:
+        return self.machine.world.store.get_object(plural, (namespace, name))
 
-    def load(self, nodes: Sequence[NodeSpec], pods: LoadSpec | None = None) -> None:
+    def load_objects(self, nodes: Sequence[NodeSpec], pods: LoadSpec | None = None) -> None:
         """Adds nodes, and Deployments with running pods, without the work of controllers; for benches."""
-        self.tick()
-        load(self.machine, nodes, pods)
+        self.advance_clock()
+        load_objects(self.machine, nodes, pods)
 
-    def saved(self) -> dict[str, Any]:
+    def saved_state(self) -> dict[str, Any]:
         """Returns all objects as JSON values, for `resume`."""
-        return saved(self.machine)
+        return saved_state(self.machine)
 
-    def resume(self, content: dict[str, Any]) -> None:
+    def resume_state(self, content: dict[str, Any]) -> None:
         """Goes on with the objects that another cluster of this name saved. Call it first on this cluster."""
-        self.tick()
-        resume(self.machine, content, Random(f"{self.settings.seed}/{self.name}/{content['version']}"))
+        self.advance_clock()
+        resume_state(self.machine, content, Random(f"{self.settings.seed}/{self.name}/{content['version']}"))
 
-    def restore(self, content: dict[str, Any]) -> None:
+    def restore_state(self, content: dict[str, Any]) -> None:
         """Goes back to a saved state, as with etcd from a backup: watches end, and versions go on from that state."""
-        self.tick()
+        self.advance_clock()
         self.machine = Machine(self.settings, Random(f"{self.settings.seed}/{self.name}/restored"), self._clock())
-        self.resume(content)
+        self.resume_state(content)
         self.machine.on_write = self._on_write
         self.api = Api(self.machine)
         self._work.set()
         self.drop_watches()
 
     def add_nodes(self, specs: Iterable[NodeSpec]) -> list[str]:
-        self.tick()
+        self.advance_clock()
         return add_nodes(self.machine.world, specs)
 
     def remove_node(self, name: str) -> None:
-        self.tick()
-        self.machine.garbage.delete("nodes", self._node(name), DeleteOptions().propagation)
+        self.advance_clock()
+        self.machine.garbage.delete_object("nodes", self._node(name), DeleteOptions().propagation)
 
     def cordon(self, name: str, *, unschedulable: bool = True) -> None:
         node = self._node(name)
-        self._put_node(node, {**(node.get("spec") or {}), "unschedulable": unschedulable})
+        self._put_node_spec(node, {**(node.get("spec") or {}), "unschedulable": unschedulable})
 
     def taint(self, name: str, taint: Taint) -> None:
         node = self._node(name)
         spec = node.get("spec") or {}
         others = [one for one in spec.get("taints") or () if (one["key"], one["effect"]) != (taint.key, taint.effect)]
-        self._put_node(node, {**spec, "taints": [*others, taint_object(taint.key, taint.value, taint.effect)]})
+        self._put_node_spec(node, {**spec, "taints": [*others, taint_object(taint.key, taint.value, taint.effect)]})
 
     def untaint(self, name: str, key: str) -> None:
         node = self._node(name)
         spec = node.get("spec") or {}
-        self._put_node(node, {**spec, "taints": [one for one in spec.get("taints") or () if one["key"] != key]})
+        self._put_node_spec(node, {**spec, "taints": [one for one in spec.get("taints") or () if one["key"] != key]})
 
-    def set_usage(self, namespace: str, pod: str, amounts: Mapping[str, int] | None) -> None:
+    def set_pod_usage(self, namespace: str, pod: str, amounts: Mapping[str, int] | None) -> None:
         """Sets the usage of a pod: thousandths of cpu, units of all else; None: its share of the load again."""
-        self.machine.usage.set_pod(namespace, pod, amounts)
+        self.machine.usage.set_pod_usage(namespace, pod, amounts)
 
     def set_load(self, namespace: str, workload: str, amounts: Mapping[str, int] | None) -> None:
         """Sets the usage of all ready pods of a workload together, divided equally. Without it they have no samples."""
@@ -133,19 +133,19 @@ class SimCluster:
 
     def write_log(self, namespace: str, pod: str, text: str, container: str = "") -> None:
         """Writes lines to the log of a container, by default the first one. KeyError: no such pod or container."""
-        self.tick()
+        self.advance_clock()
         found = self.machine.world.store.tables["pods"][namespace, pod]
-        self.machine.logs.write(found, container or found["spec"]["containers"][0]["name"], text)
-        self._wake("pods")
+        self.machine.logs.write_lines(found, container or found["spec"]["containers"][0]["name"], text)
+        self._wake_streams_of("pods")
 
-    def program_ended(self, pod: Object) -> None:
+    def note_program_ended(self, pod: Object) -> None:
         """Notes that a pod's program has ended. A pod that is being deleted then ends at once."""
-        self.tick()
+        self.advance_clock()
         metadata = pod["metadata"]
         self.machine.kubelet.on_program_ended((metadata["namespace"], metadata["name"]), metadata["uid"])
         self._work.set()
 
-    def inject(self, sidecar: SidecarSpec | None) -> None:
+    def inject_sidecar(self, sidecar: SidecarSpec | None) -> None:
         """Adds this sidecar to every pod that is made from now on."""
         self.machine.world.sidecar = sidecar
 
@@ -163,16 +163,16 @@ class SimCluster:
     def expire_history(self) -> None:
         """Makes all versions before now too old, once. Running streams get an ERROR event of code 410."""
         self.machine.world.store.expire_history()
-        self.api.lister.forget()
+        self.api.lister.forget_snapshots()
         self.wake_streams()
 
-    def begin_versions_again(self) -> None:
+    def restart_versions(self) -> None:
         """Numbers versions from 1 again, as if etcd was created from a copy of its data. The objects stay the same."""
-        self.machine.world.store.begin_again()
-        self.api.lister.forget()
+        self.machine.world.store.restart_versions()
+        self.api.lister.forget_snapshots()
         self.drop_watches()
 
-    async def faults_changed(self) -> None:
+    async def wait_for_fault_change(self) -> None:
         await self._faults_changed.wait()
 
     def add_waker(self, plural: str, waker: asyncio.Event) -> None:
@@ -189,15 +189,15 @@ class SimCluster:
     def _node(self, name: str) -> Object:
         return self.machine.world.store.tables["nodes"]["", name]
 
-    def _put_node(self, node: Object, spec: dict[str, Any]) -> None:
-        self.tick()
-        self.machine.world.store.put("nodes", {**node, "spec": spec})
+    def _put_node_spec(self, node: Object, spec: dict[str, Any]) -> None:
+        self.advance_clock()
+        self.machine.world.store.put_object("nodes", {**node, "spec": spec})
 
     def _on_write(self, plural: str) -> None:
         self._work.set()
-        self._wake(plural)
+        self._wake_streams_of(plural)
 
-    def _wake(self, plural: str) -> None:
+    def _wake_streams_of(self, plural: str) -> None:
         for waker in self._wakers_by_plural.get(plural, ()):
             waker.set()
 
@@ -206,7 +206,7 @@ class SimCluster:
         while True:
             self._work.clear()
             now = self._clock()
-            due = self.machine.step(now)
+            due = self.machine.run_step(now)
             if due is not None and due <= now:
                 await asyncio.sleep(0)
                 continue

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from sim.cluster import SimCluster
-from sim.core.requests import Request, denied
+from sim.core.requests import Request, unauthorized_answer
 from sim.pod_logs import is_log_path
 from sim.rest import SimTransport
 from sim.settings import Faults, LogSpec, NodeSpec, UsageSpec
@@ -47,7 +47,7 @@ class SimServer:
         app.router.add_post("/sim/log", self._write_log)
         app.router.add_post("/sim/drop-watches", self._drop_watches)
         app.router.add_post("/sim/expire-history", self._expire_history)
-        app.router.add_route("*", "/{path:.*}", self._answer)
+        app.router.add_route("*", "/{path:.*}", self._answer_request)
         # A watch notices a lost client because its handler is cancelled.
         self._runner = web.AppRunner(
             app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None
@@ -67,28 +67,30 @@ class SimServer:
     ) -> web.StreamResponse:
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-            return _json(*denied())
+            return _json_response(*unauthorized_answer())
         return await handler(request)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _answer_request(self, request: web.Request) -> web.StreamResponse:
         params = dict(request.query)
         if request.method == "GET" and params.get("watch") in ("true", "1"):
-            return await self._stream(request, params, _JSON)
+            return await self._answer_stream(request, params, _JSON)
         if request.method == "GET" and is_log_path(request.path):
-            return await self._stream(request, params, "text/plain")
+            return await self._answer_stream(request, params, "text/plain")
         asked = Request(request.method, request.path, params)
         if self._cluster.faults.stall_list and asked.is_list:
-            return await self._stall(request)
+            return await self._stall_list(request)
         body = await request.read() if request.can_read_body else None
         accept = request.headers.get("Accept", _JSON)
         content_type = request.headers.get("Content-Type", _JSON)
         try:
             answer = await self._transport.request(request.method, request.path, params, body, content_type, accept)
         except ClusterUnreachable:
-            return _cut(request)
-        return _json(answer.status, answer.body)
+            return _cut_connection(request)
+        return _json_response(answer.status, answer.body)
 
-    async def _stream(self, request: web.Request, params: dict[str, str], content_type: str) -> web.StreamResponse:
+    async def _answer_stream(
+        self, request: web.Request, params: dict[str, str], content_type: str
+    ) -> web.StreamResponse:
         chunks = self._transport.stream(request.path, params, request.headers.get("Accept", _JSON))
         response = web.StreamResponse(headers={"Content-Type": content_type})
         try:
@@ -98,21 +100,21 @@ class SimServer:
                 if chunk:
                     await response.write(chunk)
         except TransportStatus as error:
-            return _json(error.status, error.body)
+            return _json_response(error.status, error.body)
         except ClusterUnreachable:
-            return _cut(request)
+            return _cut_connection(request)
         finally:
             await chunks.aclose()
         return response
 
-    async def _stall(self, request: web.Request) -> web.StreamResponse:
+    async def _stall_list(self, request: web.Request) -> web.StreamResponse:
         """Sends the beginning of a list, and then nothing."""
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         await response.prepare(request)
         await response.write(b'{"kind":"List","items":[{"metadata":{"name":"')
         while self._cluster.faults.stall_list and not self._cluster.is_closed:
-            await self._cluster.faults_changed()
-        return _cut(request)
+            await self._cluster.wait_for_fault_change()
+        return _cut_connection(request)
 
     async def _set_faults(self, request: web.Request) -> web.StreamResponse:
         """Changes only the fields that the request names."""
@@ -122,42 +124,42 @@ class SimServer:
             faults = msgspec.convert(whole, Faults)
             replace(self._cluster.faults, **declared)
         except (msgspec.ValidationError, TypeError) as error:
-            return _json(400, msgspec.json.encode({"message": str(error)}))
+            return _json_response(400, msgspec.json.encode({"message": str(error)}))
         self._cluster.set_faults(faults)
-        return _json(200, msgspec.json.encode(faults))
+        return _json_response(200, msgspec.json.encode(faults))
 
     async def _add_nodes(self, request: web.Request) -> web.StreamResponse:
         try:
             specs = msgspec.json.decode(await request.read(), type=list[NodeSpec])
         except msgspec.MsgspecError as error:
-            return _json(400, msgspec.json.encode({"message": str(error)}))
-        return _json(200, msgspec.json.encode(self._cluster.add_nodes(specs)))
+            return _json_response(400, msgspec.json.encode({"message": str(error)}))
+        return _json_response(200, msgspec.json.encode(self._cluster.add_nodes(specs)))
 
     async def _set_load(self, request: web.Request) -> web.StreamResponse:
         try:
             asked = msgspec.json.decode(await request.read(), type=UsageSpec)
         except msgspec.MsgspecError as error:
-            return _json(400, msgspec.json.encode({"message": str(error)}))
-        (self._cluster.set_usage if asked.pod else self._cluster.set_load)(
+            return _json_response(400, msgspec.json.encode({"message": str(error)}))
+        (self._cluster.set_pod_usage if asked.pod else self._cluster.set_load)(
             asked.namespace, asked.pod or asked.workload, asked.amounts
         )
-        return _json(200, b"{}")
+        return _json_response(200, b"{}")
 
     async def _write_log(self, request: web.Request) -> web.StreamResponse:
         try:
             asked = msgspec.json.decode(await request.read(), type=LogSpec)
             self._cluster.write_log(asked.namespace, asked.pod, asked.text, asked.container)
         except (msgspec.MsgspecError, KeyError) as error:
-            return _json(400, msgspec.json.encode({"message": str(error)}))
-        return _json(200, b"{}")
+            return _json_response(400, msgspec.json.encode({"message": str(error)}))
+        return _json_response(200, b"{}")
 
     async def _drop_watches(self, _request: web.Request) -> web.StreamResponse:
         self._cluster.drop_watches()
-        return _json(200, b"{}")
+        return _json_response(200, b"{}")
 
     async def _expire_history(self, _request: web.Request) -> web.StreamResponse:
         self._cluster.expire_history()
-        return _json(200, b"{}")
+        return _json_response(200, b"{}")
 
 
 def is_loopback(host: str) -> bool:
@@ -178,11 +180,11 @@ def kubeconfig(name: str, url: str, token: str) -> dict[str, Any]:
     }
 
 
-def _json(status: int, body: bytes) -> web.Response:
+def _json_response(status: int, body: bytes) -> web.Response:
     return web.Response(status=status, body=body, content_type=_JSON)
 
 
-def _cut(request: web.Request) -> web.StreamResponse:
+def _cut_connection(request: web.Request) -> web.StreamResponse:
     """Closes the connection without an end of the answer."""
     if request.transport:
         request.transport.abort()

@@ -10,7 +10,7 @@ import aiohttp
 from sim.cluster import SimCluster
 from sim.core.errors import ApiError, bad_request, not_found
 from sim.core.kinds import KIND_BY_PLURAL, Object
-from sim.core.pod_logs import Asked, asked_of, check_started
+from sim.core.pod_logs import Asked, check_container_started, parse_log_request
 from sim.core.pods import is_terminal
 from sim.core.routes import Route, parse_route
 from spillway.http_client import LOG_ANSWERS, open_session
@@ -36,21 +36,21 @@ async def log_chunks(
 
     Raises ApiError before the first chunk.
     """
-    pod = cluster.get("pods", route.name, route.namespace)
+    pod = cluster.get_object("pods", route.name, route.namespace)
     if pod is None:
         raise not_found(_PODS, route.name)
-    asked = asked_of(pod, params, cluster.machine.world.unix_seconds)
+    asked = parse_log_request(pod, params, cluster.machine.world.unix_seconds)
     node = pod["spec"].get("nodeName", "")
     if not node:
         yield b""
         return
-    if cluster.machine.kubelet.runs(node):
-        check_started(pod, asked, params)
-        chunks = _own(cluster, pod, asked, is_over)
+    if cluster.machine.kubelet.is_simulated_node(node):
+        check_container_started(pod, asked, params)
+        chunks = _simulated_log_chunks(cluster, pod, asked, is_over)
     else:
-        found = cluster.get("nodes", node)
+        found = cluster.get_object("nodes", node)
         place = f"{route.namespace}/{route.name}/{asked.container}"
-        chunks = _of_kubelet(found or {}, place, params, cluster.settings.kubelet_client)
+        chunks = _kubelet_log_chunks(found or {}, place, params, cluster.settings.kubelet_client)
     try:
         async for chunk in chunks:
             yield chunk
@@ -58,7 +58,7 @@ async def log_chunks(
         await chunks.aclose()
 
 
-async def _own(
+async def _simulated_log_chunks(
     cluster: SimCluster, pod: Object, asked: Asked, is_over: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
     yield b""
@@ -68,8 +68,10 @@ async def _own(
     try:
         while not is_over():
             waker.clear()
-            current = cluster.machine.world.same("pods", (metadata["namespace"], metadata["name"]), metadata["uid"])
-            text, position = logs.read(current or pod, asked, position)
+            current = cluster.machine.world.object_with_uid(
+                "pods", (metadata["namespace"], metadata["name"]), metadata["uid"]
+            )
+            text, position = logs.read_lines(current or pod, asked, position)
             if text:
                 yield text if left is None else text[:left]
             left = None if left is None else left - len(text)
@@ -80,21 +82,21 @@ async def _own(
         cluster.remove_waker("pods", waker)
 
 
-async def _of_kubelet(
+async def _kubelet_log_chunks(
     node: Object, place: str, params: Mapping[str, str], client: tuple[str, str] | None
 ) -> AsyncGenerator[bytes, None]:
     """Yields a kubelet's log over HTTPS. Any certificate is accepted, as by an API server without a kubelet CA."""
-    address, port = _endpoint(node)
+    address, port = _kubelet_endpoint(node)
     asked = {name: value for name, value in params.items() if name != "container"}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
     url = f"https://{address}:{port}/containerLogs/{place}"
     try:
         async with (
             open_session(1, timeout, bounds=LOG_ANSWERS) as session,
-            session.get(url, params=asked, ssl=_trusting(client)) as answer,
+            session.get(url, params=asked, ssl=_unverified_tls_context(client)) as answer,
         ):
             if answer.status != 200:
-                raise _refused(answer.status, await answer.text())
+                raise _kubelet_refusal(answer.status, await answer.text())
             yield b""
             async for chunk in answer.content.iter_any():
                 yield chunk
@@ -102,7 +104,7 @@ async def _of_kubelet(
         raise ApiError(500, "InternalError", f'Internal error occurred: Get "{url}": {error}') from error
 
 
-def _trusting(client: tuple[str, str] | None) -> ssl.SSLContext:
+def _unverified_tls_context(client: tuple[str, str] | None) -> ssl.SSLContext:
     """Returns a TLS context that accepts any server. client: files of the certificate and key to show."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -111,7 +113,7 @@ def _trusting(client: tuple[str, str] | None) -> ssl.SSLContext:
     return context
 
 
-def _endpoint(node: Object) -> tuple[str, int]:
+def _kubelet_endpoint(node: Object) -> tuple[str, int]:
     status: dict[str, Any] = node.get("status") or {}
     addresses = {one["type"]: one["address"] for one in status.get("addresses") or ()}
     address = next((addresses[kind] for kind in _ADDRESSES if kind in addresses), "")
@@ -121,7 +123,7 @@ def _endpoint(node: Object) -> tuple[str, int]:
     return address, port
 
 
-def _refused(status: int, text: str) -> ApiError:
+def _kubelet_refusal(status: int, text: str) -> ApiError:
     if status == 400:
         return bad_request(text)
     if status == 404:

@@ -32,7 +32,7 @@ class _Running:
     process: Process | None = None
     task: asyncio.Task[None] | None = None
 
-    def tell(self, number: signal.Signals) -> None:
+    def signal_end(self, number: signal.Signals) -> None:
         """Tells the program to end: by SIGTERM only once, by SIGKILL at each call."""
         is_new = not self.ending.is_set()
         self.ending.set()
@@ -74,7 +74,7 @@ class PodPrograms:
         for number in (signal.SIGTERM, signal.SIGKILL):
             tasks = [one.task for one in self._running.values() if one.task is not None]
             for one in self._running.values():
-                one.tell(number)
+                one.signal_end(number)
             if tasks:
                 await asyncio.wait(tasks, timeout=self._settings.stop_seconds)
 
@@ -83,62 +83,66 @@ class PodPrograms:
         try:
             while True:
                 self._changed.clear()
-                self._look()
+                self._reconcile_programs()
                 await self._changed.wait()
         finally:
             self._cluster.remove_waker("pods", self._changed)
 
-    def _look(self) -> None:
-        pods = {pod["metadata"]["uid"]: pod for pod in self._cluster.objects("pods") if self._is_ours(pod)}
+    def _reconcile_programs(self) -> None:
+        pods = {pod["metadata"]["uid"]: pod for pod in self._cluster.objects("pods") if self._has_program(pod)}
         self._told &= pods.keys()
         for uid, one in self._running.items():
             if uid not in pods:
-                one.tell(signal.SIGKILL)
+                one.signal_end(signal.SIGKILL)
             elif "deletionTimestamp" in pods[uid]["metadata"]:
-                one.tell(signal.SIGTERM)
+                one.signal_end(signal.SIGTERM)
         for uid, pod in pods.items():
             if uid in self._running:
                 continue
             if "deletionTimestamp" in pod["metadata"]:
-                self._cluster.program_ended(pod)
+                self._cluster.note_program_ended(pod)
             elif pod["status"].get("phase") == "Running":
-                self._begin(uid, pod)
+                self._begin_program(uid, pod)
 
-    def _is_ours(self, pod: Object) -> bool:
+    def _has_program(self, pod: Object) -> bool:
         named = PROGRAM in (pod["metadata"].get("annotations") or {})
-        return named and self._cluster.machine.kubelet.runs(pod["spec"].get("nodeName", ""))
+        return named and self._cluster.machine.kubelet.is_simulated_node(pod["spec"].get("nodeName", ""))
 
-    def _begin(self, uid: str, pod: Object) -> None:
+    def _begin_program(self, uid: str, pod: Object) -> None:
         name = pod["metadata"]["annotations"][PROGRAM]
         if name not in self._programs:
-            self._say_once(uid, pod, f"no program {name!r}: expected one of {', '.join(sorted(self._programs))}")
+            self._write_pod_log_once(
+                uid, pod, f"no program {name!r}: expected one of {', '.join(sorted(self._programs))}"
+            )
         elif len(self._running) >= self._settings.processes_max:
-            self._say_once(uid, pod, f"waits: {self._settings.processes_max} programs run, no more may")
+            self._write_pod_log_once(uid, pod, f"waits: {self._settings.processes_max} programs run, no more may")
         else:
             one = self._running[uid] = _Running(pod)
-            one.task = asyncio.get_running_loop().create_task(self._live(uid, one, self._programs[name]), name=name)
+            one.task = asyncio.get_running_loop().create_task(
+                self._keep_program_running(uid, one, self._programs[name]), name=name
+            )
 
-    async def _live(self, uid: str, one: _Running, spec: ProgramSpec) -> None:
+    async def _keep_program_running(self, uid: str, one: _Running, spec: ProgramSpec) -> None:
         try:
             while not one.ending.is_set():
-                await self._play(one, spec)
+                await self._run_program_once(one, spec)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(one.ending.wait(), self._settings.restart_seconds)
         finally:
             del self._running[uid]
-            self._cluster.program_ended(one.pod)
+            self._cluster.note_program_ended(one.pod)
             self._changed.set()
 
-    async def _play(self, one: _Running, spec: ProgramSpec) -> None:
+    async def _run_program_once(self, one: _Running, spec: ProgramSpec) -> None:
         """Runs the program once. Its output becomes the log of its pod."""
         command = (self._setpriv, "--pdeathsig", "KILL", *spec.command)
-        environment = os.environ | self._environment(one.pod, spec)
+        environment = os.environ | self._program_environment(one.pod, spec)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, env=environment
             )
         except OSError as error:
-            self._say(one.pod, f"did not begin: {error}")
+            self._write_pod_log(one.pod, f"did not begin: {error}")
             return
         one.process = process
         if one.ending.is_set():
@@ -149,9 +153,9 @@ class PodPrograms:
         # Its own children may keep its output open.
         await asyncio.wait({copying}, timeout=self._settings.last_words_seconds)
         copying.cancel()
-        self._say(one.pod, f"ended with {code}")
+        self._write_pod_log(one.pod, f"ended with {code}")
 
-    def _environment(self, pod: Object, spec: ProgramSpec) -> dict[str, str]:
+    def _program_environment(self, pod: Object, spec: ProgramSpec) -> dict[str, str]:
         metadata = pod["metadata"]
         said = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0].get("env") or ()}
         chosen = {name: str(said[name]) for name in spec.environment if name in said}
@@ -165,17 +169,17 @@ class PodPrograms:
             whole, newline, rest = (rest + chunk).rpartition(b"\n")
             if not newline and len(rest) < _CHUNK_BYTES:
                 continue
-            self._say(pod, (whole if newline else rest).decode(errors="replace"))
+            self._write_pod_log(pod, (whole if newline else rest).decode(errors="replace"))
             rest = rest if newline else b""
         if rest:
-            self._say(pod, rest.decode(errors="replace"))
+            self._write_pod_log(pod, rest.decode(errors="replace"))
 
-    def _say_once(self, uid: str, pod: Object, text: str) -> None:
+    def _write_pod_log_once(self, uid: str, pod: Object, text: str) -> None:
         if uid not in self._told:
             self._told.add(uid)
-            self._say(pod, text)
+            self._write_pod_log(pod, text)
 
-    def _say(self, pod: Object, text: str) -> None:
+    def _write_pod_log(self, pod: Object, text: str) -> None:
         metadata = pod["metadata"]
         with suppress(KeyError):  # The pod is gone already.
             self._cluster.write_log(metadata["namespace"], metadata["name"], text)

@@ -22,7 +22,7 @@ class Case:
     pod: Pod
 
 
-def within_restricted() -> Pod:
+def restricted_pod() -> Pod:
     context = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -33,32 +33,32 @@ def within_restricted() -> Pod:
     return {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
 
 
-def _of_pod(**spec: Any) -> Pod:
-    pod = within_restricted()
+def _pod_with_spec(**spec: Any) -> Pod:
+    pod = restricted_pod()
     pod["spec"].update(spec)
     return pod
 
 
-def _of_container(kind: str = "containers", **fields: Any) -> Pod:
-    pod = within_restricted()
+def _pod_with_container(kind: str = "containers", **fields: Any) -> Pod:
+    pod = restricted_pod()
     container = deepcopy(pod["spec"]["containers"][0]) | {"name": "other"} | fields
     pod["spec"].setdefault(kind, []).append(container)
     return pod
 
 
-def _of_context(kind: str = "containers", **context: Any) -> Pod:
-    whole = within_restricted()["spec"]["containers"][0]["securityContext"] | context
-    return _of_container(kind, securityContext={key: value for key, value in whole.items() if value is not None})
+def _pod_with_security_context(kind: str = "containers", **context: Any) -> Pod:
+    whole = restricted_pod()["spec"]["containers"][0]["securityContext"] | context
+    return _pod_with_container(kind, securityContext={key: value for key, value in whole.items() if value is not None})
 
 
-def _annotated(value: str) -> Pod:
-    pod = within_restricted()
+def _pod_with_apparmor(value: str) -> Pod:
+    pod = restricted_pod()
     pod["metadata"]["annotations"] = {"container.apparmor.security.beta.kubernetes.io/c": value}
     return pod
 
 
-def _volume(**source: Any) -> Pod:
-    return _of_pod(volumes=[{"name": "v", **source}])
+def _pod_with_volume(**source: Any) -> Pod:
+    return _pod_with_spec(volumes=[{"name": "v", **source}])
 
 
 _NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
@@ -67,47 +67,47 @@ _PROBED = {"httpGet": {"port": 80, "host": "169.254.169.254"}}
 _ADDED = {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}
 
 CASES = (
-    Case("nothing wrong", "", "", within_restricted()),
-    *(Case(name, BASELINE, "hostNamespaces", _of_pod(**{name: True})) for name in _NAMESPACES),
-    Case("hostNetwork is false", "", "", _of_pod(hostNetwork=False)),
-    Case("privileged", BASELINE, "privileged", _of_context(privileged=True, allowPrivilegeEscalation=None)),
-    Case("privileged at its start", BASELINE, "privileged", _of_context(
+    Case("nothing wrong", "", "", restricted_pod()),
+    *(Case(name, BASELINE, "hostNamespaces", _pod_with_spec(**{name: True})) for name in _NAMESPACES),
+    Case("hostNetwork is false", "", "", _pod_with_spec(hostNetwork=False)),
+    Case("privileged", BASELINE, "privileged", _pod_with_security_context(privileged=True, allowPrivilegeEscalation=None)),
+    Case("privileged at its start", BASELINE, "privileged", _pod_with_security_context(
         "initContainers", privileged=True, allowPrivilegeEscalation=None)),
-    Case("a capability of the host", BASELINE, "capabilities_baseline", _of_context(
+    Case("a capability of the host", BASELINE, "capabilities_baseline", _pod_with_security_context(
         capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]})),
-    Case("a capability that baseline lets in", RESTRICTED, "capabilities_restricted", _of_context(
+    Case("a capability that baseline lets in", RESTRICTED, "capabilities_restricted", _pod_with_security_context(
         capabilities={"drop": ["ALL"], "add": ["CHOWN"]})),
-    Case("the capability that restricted lets in", "", "", _of_context(capabilities=_ADDED)),
-    Case("not all capabilities are dropped", RESTRICTED, "capabilities_restricted", _of_context(
+    Case("the capability that restricted lets in", "", "", _pod_with_security_context(capabilities=_ADDED)),
+    Case("not all capabilities are dropped", RESTRICTED, "capabilities_restricted", _pod_with_security_context(
         capabilities={"drop": ["NET_RAW"]})),
-    Case("hostPath", BASELINE, "hostPathVolumes", _volume(hostPath={"path": "/"})),
-    Case("a volume that restricted has not", RESTRICTED, "restrictedVolumes", _volume(nfs=_NFS)),
-    Case("a volume without a source is an emptyDir", "", "", _volume()),
-    Case("a claim", "", "", _volume(persistentVolumeClaim={"claimName": "c"})),
-    Case("hostPort", BASELINE, "hostPorts", _of_container(ports=[{"containerPort": 80, "hostPort": 80}])),
-    Case("hostPort 0", "", "", _of_container(ports=[{"containerPort": 80, "hostPort": 0}])),
-    Case("a probe of another host", BASELINE, "hostProbesAndHostLifecycle", _of_container(livenessProbe=_PROBED)),
-    Case("a hook to another host", BASELINE, "hostProbesAndHostLifecycle", _of_container(
+    Case("hostPath", BASELINE, "hostPathVolumes", _pod_with_volume(hostPath={"path": "/"})),
+    Case("a volume that restricted has not", RESTRICTED, "restrictedVolumes", _pod_with_volume(nfs=_NFS)),
+    Case("a volume without a source is an emptyDir", "", "", _pod_with_volume()),
+    Case("a claim", "", "", _pod_with_volume(persistentVolumeClaim={"claimName": "c"})),
+    Case("hostPort", BASELINE, "hostPorts", _pod_with_container(ports=[{"containerPort": 80, "hostPort": 80}])),
+    Case("hostPort 0", "", "", _pod_with_container(ports=[{"containerPort": 80, "hostPort": 0}])),
+    Case("a probe of another host", BASELINE, "hostProbesAndHostLifecycle", _pod_with_container(livenessProbe=_PROBED)),
+    Case("a hook to another host", BASELINE, "hostProbesAndHostLifecycle", _pod_with_container(
         lifecycle={"preStop": {"tcpSocket": {"port": 80, "host": "10.0.0.1"}}})),
-    Case("a probe of itself", "", "", _of_container(readinessProbe={"httpGet": {"port": 80}})),
-    Case("no AppArmor", BASELINE, "appArmorProfile", _of_context(appArmorProfile={"type": "Unconfined"})),
-    Case("no AppArmor, as it was written before", BASELINE, "appArmorProfile", _annotated("unconfined")),
-    Case("AppArmor as it was written before", "", "", _annotated("localhost/mine")),
-    Case("another type of SELinux", BASELINE, "seLinuxOptions", _of_context(seLinuxOptions={"type": "spc_t"})),
-    Case("a user of SELinux", BASELINE, "seLinuxOptions", _of_pod(
+    Case("a probe of itself", "", "", _pod_with_container(readinessProbe={"httpGet": {"port": 80}})),
+    Case("no AppArmor", BASELINE, "appArmorProfile", _pod_with_security_context(appArmorProfile={"type": "Unconfined"})),
+    Case("no AppArmor, as it was written before", BASELINE, "appArmorProfile", _pod_with_apparmor("unconfined")),
+    Case("AppArmor as it was written before", "", "", _pod_with_apparmor("localhost/mine")),
+    Case("another type of SELinux", BASELINE, "seLinuxOptions", _pod_with_security_context(seLinuxOptions={"type": "spc_t"})),
+    Case("a user of SELinux", BASELINE, "seLinuxOptions", _pod_with_spec(
         securityContext={"seLinuxOptions": {"user": "system_u"}})),
-    Case("a type of SELinux that may be", "", "", _of_context(seLinuxOptions={"type": "container_t"})),
-    Case("procMount", BASELINE, "procMount", _of_context(procMount="Unmasked")),
-    Case("no seccomp", BASELINE, "seccompProfile", _of_context(seccompProfile={"type": "Unconfined"})),
-    Case("seccomp is not named", RESTRICTED, "seccompProfile_restricted", _of_context(seccompProfile=None)),
-    Case("a sysctl of the host", BASELINE, "sysctls", _of_pod(
+    Case("a type of SELinux that may be", "", "", _pod_with_security_context(seLinuxOptions={"type": "container_t"})),
+    Case("procMount", BASELINE, "procMount", _pod_with_security_context(procMount="Unmasked")),
+    Case("no seccomp", BASELINE, "seccompProfile", _pod_with_security_context(seccompProfile={"type": "Unconfined"})),
+    Case("seccomp is not named", RESTRICTED, "seccompProfile_restricted", _pod_with_security_context(seccompProfile=None)),
+    Case("a sysctl of the host", BASELINE, "sysctls", _pod_with_spec(
         securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]})),
-    Case("a sysctl that is safe", "", "", _of_pod(
+    Case("a sysctl that is safe", "", "", _pod_with_spec(
         securityContext={"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]})),
-    Case("escalation", RESTRICTED, "allowPrivilegeEscalation", _of_context(allowPrivilegeEscalation=True)),
-    Case("escalation is not named", RESTRICTED, "allowPrivilegeEscalation", _of_context(allowPrivilegeEscalation=None)),
-    Case("root may be", RESTRICTED, "runAsNonRoot", _of_context(runAsNonRoot=None)),
-    Case("root may be, says one", RESTRICTED, "runAsNonRoot", _of_context(runAsNonRoot=False)),
-    Case("root", RESTRICTED, "runAsUser", _of_context(runAsUser=0)),
-    Case("no root, says the pod", "", "", _of_pod(securityContext={"runAsNonRoot": True})),
+    Case("escalation", RESTRICTED, "allowPrivilegeEscalation", _pod_with_security_context(allowPrivilegeEscalation=True)),
+    Case("escalation is not named", RESTRICTED, "allowPrivilegeEscalation", _pod_with_security_context(allowPrivilegeEscalation=None)),
+    Case("root may be", RESTRICTED, "runAsNonRoot", _pod_with_security_context(runAsNonRoot=None)),
+    Case("root may be, says one", RESTRICTED, "runAsNonRoot", _pod_with_security_context(runAsNonRoot=False)),
+    Case("root", RESTRICTED, "runAsUser", _pod_with_security_context(runAsUser=0)),
+    Case("no root, says the pod", "", "", _pod_with_spec(securityContext={"runAsNonRoot": True})),
 )  # fmt: skip

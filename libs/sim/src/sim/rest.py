@@ -6,13 +6,13 @@ from contextlib import aclosing
 from typing import Final
 
 from sim.cluster import SimCluster
-from sim.core.errors import ApiError, expired, too_old, unauthorized
+from sim.core.errors import ApiError, expired, unauthorized, version_too_old
 from sim.core.listing import encode
-from sim.core.requests import Request, denied
+from sim.core.requests import Request, unauthorized_answer
 from sim.core.rights import Account, forbidden_by_rights
 from sim.core.routes import parse_route
 from sim.core.usage import ROOT as METRICS_ROOT
-from sim.core.usage import not_served, unavailable
+from sim.core.usage import group_not_served, service_unavailable
 from sim.pod_logs import is_log_path, log_chunks
 from sim.watch import Watch, open_watch
 from spillway.clusters.api import (
@@ -21,7 +21,7 @@ from spillway.clusters.api import (
     Response,
     TransportStatus,
     WriteHeldBack,
-    always,
+    always_may_write,
     may_change,
 )
 
@@ -36,7 +36,7 @@ class SimTransport:
         self._token = token
         self._account = account or Account()
         self._closed = asyncio.Event()
-        self.may_write: MayWrite = always
+        self.may_write: MayWrite = always_may_write
 
     async def request(
         self,
@@ -48,38 +48,38 @@ class SimTransport:
         accept: str = "application/json",
     ) -> Response:
         request = Request(method, path, params, body, content_type, accept)
-        await self._pass_faults(request)
+        await self._wait_out_faults(request)
         if may_change(method, params) and not self.may_write():
             raise WriteHeldBack
         faults = self._cluster.faults
         if faults.unauthorized or self._token != self._cluster.token:
-            return Response(*denied())
+            return Response(*unauthorized_answer())
         if faults.garbage:
             return Response(200, GARBAGE)
         refusal = self._refusal(request)
         if refusal is not None:
             return Response(*refusal)
         if faults.metrics and path.startswith(METRICS_ROOT):
-            trouble = not_served() if faults.metrics == "absent" else unavailable()
+            trouble = group_not_served() if faults.metrics == "absent" else service_unavailable()
             return Response(trouble.code, encode(trouble.status()))
-        self._cluster.tick()
-        return Response(*self._cluster.api.answer(request))
+        self._cluster.advance_clock()
+        return Response(*self._cluster.api.answer_request(request))
 
     async def stream(
         self, path: str, params: Mapping[str, str], accept: str = "application/json"
     ) -> AsyncGenerator[bytes, None]:
         """Yields an empty chunk when the stream is open, then whole lines. Ends cleanly, as the API server ends it."""
-        await self._pass_faults(Request("GET", path, params))
+        await self._wait_out_faults(Request("GET", path, params))
         if is_log_path(path):
-            async with aclosing(self._log(path, params)) as chunks:
+            async with aclosing(self._stream_log(path, params)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
-        watch = self._open(path, params, accept)
+        watch = self._open_watch(path, params, accept)
         self._cluster.add_waker(watch.plural, watch.waker)
         try:
             yield b""
-            async for chunk in self._follow(watch):
+            async for chunk in self._follow_watch(watch):
                 yield chunk
         finally:
             self._cluster.remove_waker(watch.plural, watch.waker)
@@ -88,10 +88,10 @@ class SimTransport:
         self._closed.set()
         self._cluster.wake_streams()
 
-    async def _log(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def _stream_log(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         cluster = self._cluster
-        self._check_may(Request("GET", path, params))
-        cluster.tick()
+        self._check_allowed(Request("GET", path, params))
+        cluster.advance_clock()
         epoch = cluster.stream_epoch
         try:
             async with aclosing(log_chunks(cluster, parse_route(path), params, lambda: self._is_over(epoch))) as chunks:
@@ -100,9 +100,9 @@ class SimTransport:
         except ApiError as error:
             raise TransportStatus(error.code, encode(error.status())) from error
 
-    def _check_may(self, request: Request) -> None:
+    def _check_allowed(self, request: Request) -> None:
         if self._cluster.faults.unauthorized or self._token != self._cluster.token:
-            raise TransportStatus(*denied())
+            raise TransportStatus(*unauthorized_answer())
         refusal = self._refusal(request)
         if refusal is not None:
             raise TransportStatus(*refusal)
@@ -111,18 +111,18 @@ class SimTransport:
         by_fault = forbidden_by_rights(request, self._cluster.faults.forbidden)
         return by_fault or self._account.refusal(self._cluster.api, request)
 
-    def _open(self, path: str, params: Mapping[str, str], accept: str) -> Watch:
+    def _open_watch(self, path: str, params: Mapping[str, str], accept: str) -> Watch:
         cluster = self._cluster
-        self._check_may(Request("GET", path, params))
+        self._check_allowed(Request("GET", path, params))
         try:
             if cluster.faults.expire_history == "status" and params.get("resourceVersion", "0") != "0":
                 current = cluster.machine.world.store.version
-                raise too_old(int(params["resourceVersion"]), current)
+                raise version_too_old(int(params["resourceVersion"]), current)
             return open_watch(cluster.api, cluster.machine.world.store, cluster.settings, (path, params, accept))
         except ApiError as error:
             raise TransportStatus(error.code, encode(error.status())) from error
 
-    async def _follow(self, watch: Watch) -> AsyncIterator[bytes]:
+    async def _follow_watch(self, watch: Watch) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         epoch, end_at = self._cluster.stream_epoch, loop.time() + watch.timeout_seconds
         bookmark_at = loop.time() + self._cluster.settings.bookmark_seconds
@@ -132,11 +132,11 @@ class SimTransport:
             if not faults.silent:
                 if self._is_over(epoch) or loop.time() >= end_at:
                     return
-                last_words = _last_words(self._cluster, watch)
+                last_words = _closing_fault_text(self._cluster, watch)
                 if last_words:
                     yield last_words
                     return
-                chunk = watch.read()
+                chunk = watch.read_chunk()
                 if chunk:
                     yield chunk
                 if watch.is_lost or watch.has_more:
@@ -145,17 +145,17 @@ class SimTransport:
                     continue
                 if loop.time() >= bookmark_at:
                     bookmark_at = loop.time() + self._cluster.settings.bookmark_seconds
-                    if watch.bookmarks and (mark := watch.bookmark()):
+                    if watch.bookmarks and (mark := watch.bookmark_line()):
                         yield mark
             elif self._closed.is_set() or self._cluster.is_closed:
                 return
-            await _wait(watch.waker, None if faults.silent else min(bookmark_at, end_at))
+            await _wait_for_waker(watch.waker, None if faults.silent else min(bookmark_at, end_at))
 
     def _is_over(self, epoch: int) -> bool:
         dropped = self._cluster.faults.drop_watches or self._cluster.stream_epoch != epoch
         return dropped or self._closed.is_set() or self._cluster.is_closed
 
-    async def _pass_faults(self, request: Request) -> None:
+    async def _wait_out_faults(self, request: Request) -> None:
         """Waits for as long as the faults require."""
         self._check_open()
         cluster = self._cluster
@@ -163,7 +163,7 @@ class SimTransport:
             await asyncio.sleep(cluster.faults.latency_seconds)
         stalls = request.is_list and "watch" not in request.params
         while cluster.faults.silent or (stalls and cluster.faults.stall_list):
-            changed = asyncio.ensure_future(cluster.faults_changed())
+            changed = asyncio.ensure_future(cluster.wait_for_fault_change())
             closed = asyncio.ensure_future(self._closed.wait())
             try:
                 await asyncio.wait((changed, closed), return_when=asyncio.FIRST_COMPLETED)
@@ -177,18 +177,18 @@ class SimTransport:
             raise ClusterUnreachable(self._cluster.name, "closed", "the simulated cluster or the transport is closed")
 
 
-def _last_words(cluster: SimCluster, watch: Watch) -> bytes:
+def _closing_fault_text(cluster: SimCluster, watch: Watch) -> bytes:
     """Returns the text that a fault puts into the stream before its end."""
     if cluster.faults.garbage:
         return GARBAGE + b"\n"
     if cluster.faults.unauthorized:
-        return watch.error(unauthorized())
+        return watch.error_line(unauthorized())
     if cluster.faults.expire_history and not watch.is_fresh:
-        return watch.error(expired("The resourceVersion for the provided watch is too old."))
+        return watch.error_line(expired("The resourceVersion for the provided watch is too old."))
     return b""
 
 
-async def _wait(waker: asyncio.Event, until: float | None) -> None:
+async def _wait_for_waker(waker: asyncio.Event, until: float | None) -> None:
     try:
         async with asyncio.timeout_at(until):
             await waker.wait()

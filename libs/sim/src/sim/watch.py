@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
-from sim.core.errors import ApiError, too_old
-from sim.core.listing import Selection, bookmark_text, change_text, error_text, event_text, selection_of
-from sim.core.requests import Api, version_asked, wants_metadata
+from sim.core.errors import ApiError, version_too_old
+from sim.core.listing import Selection, bookmark_text, change_text, error_text, event_text, parse_selection
+from sim.core.requests import Api, requested_version, wants_metadata_only
 from sim.core.routes import parse_route
 from sim.core.store import Store
 from sim.settings import Settings
@@ -19,7 +19,7 @@ class Watch:
         self._selection = selection
         self._log = store.logs[selection.kind.plural]
         self._metadata_only = metadata_only
-        self._position = self._log.end
+        self._position = self._log.end_position
         self._early: list[bytes] = []
         self._from_later = 0
         """A version that the watch began from and that the server had not reached yet. Changes up to it are not sent. 0
@@ -36,13 +36,13 @@ class Watch:
 
     @property
     def has_more(self) -> bool:
-        return bool(self._early) or self._position < self._log.end
+        return bool(self._early) or self._position < self._log.end_position
 
     def start_with_state(self, *, ends_with_bookmark: bool) -> None:
         self.is_fresh = True
         table = self._store.tables[self.plural]
         for key in self._store.sorted_keys(self.plural):
-            if self._selection.takes(table[key]):
+            if self._selection.selects_object(table[key]):
                 self._early.append(
                     event_text(self._selection.kind, "ADDED", table[key], metadata_only=self._metadata_only)
                 )
@@ -53,42 +53,44 @@ class Watch:
                 )
             )
 
-    def start_after(self, version: int, *, refuse_as_event: bool) -> None:
+    def start_after_version(self, version: int, *, refuse_as_event: bool) -> None:
         self._from_later = version if version > self._store.version else 0
         position = self._log.position_after(version)
         if position is not None:
             self._position = position
             return
-        error = too_old(version, self._log.floor)
+        error = version_too_old(version, self._log.floor)
         if not refuse_as_event:
             raise error
         self._refusal = error
 
-    def read(self) -> bytes:
+    def read_chunk(self) -> bytes:
         """Returns whole lines, as many as one chunk may have. The rest comes with the next chunk."""
         if self._refusal:
             self.is_lost = True
-            return self.error(self._refusal)
+            return self.error_line(self._refusal)
         if self._early:
             chunk = b"".join(self._early[:_CHANGES_PER_CHUNK])
             del self._early[:_CHANGES_PER_CHUNK]
             return chunk
-        changes = self._log.read(self._position, _CHANGES_PER_CHUNK)
+        changes = self._log.read_changes(self._position, _CHANGES_PER_CHUNK)
         if changes is None:
             self.is_lost = True
             # A slow reader is dropped without an error. A reader whose history was expired gets one.
-            return self.error(too_old(0, self._log.floor)) if self._position < self._log.expired_end else b""
+            return (
+                self.error_line(version_too_old(0, self._log.floor)) if self._position < self._log.expired_end else b""
+            )
         self._position += len(changes)
         told = (one for one in changes if one.version > self._from_later)
         lines = (change_text(self._selection, one, metadata_only=self._metadata_only) for one in told)
         return b"".join(lines)
 
-    def bookmark(self) -> bytes:
+    def bookmark_line(self) -> bytes:
         if self._store.version < self._from_later:
             return b""
         return bookmark_text(self._selection.kind, self._store.version, metadata_only=self._metadata_only)
 
-    def error(self, error: ApiError) -> bytes:
+    def error_line(self, error: ApiError) -> bytes:
         return error_text(error)
 
 
@@ -99,15 +101,15 @@ def open_watch(api: Api, store: Store, settings: Settings, asked: tuple[str, Map
     """
     path, params, accept = asked
     route = parse_route(path)
-    selection = selection_of(route.kind, route.namespace, route.name, params)
-    watch = Watch(store, selection, settings, metadata_only=wants_metadata(accept))
+    selection = parse_selection(route.kind, route.namespace, route.name, params)
+    watch = Watch(store, selection, settings, metadata_only=wants_metadata_only(accept))
     watch.bookmarks = params.get("allowWatchBookmarks") in ("true", "1")
     if params.get("timeoutSeconds", "").isdigit():
         watch.timeout_seconds = float(params["timeoutSeconds"]) or settings.watch_timeout_seconds
     initial = params.get("sendInitialEvents") == "true"
-    version = api.check_version(params) if initial else version_asked(params)
+    version = api.check_version(params) if initial else requested_version(params)
     if initial or not version:
         watch.start_with_state(ends_with_bookmark=initial)
     else:
-        watch.start_after(version, refuse_as_event=settings.expired_watch_as == "event")
+        watch.start_after_version(version, refuse_as_event=settings.expired_watch_as == "event")
     return watch

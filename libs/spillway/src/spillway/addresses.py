@@ -216,7 +216,7 @@ def dependency_address(workload: str, kind: str, namespace: str, name: str) -> R
     return RecordAddress(DEPENDENCIES, f"{kind}/{namespace}/{name}", workload)
 
 
-def needed_address(namespace: str, name: str, cluster: str) -> RecordAddress:
+def capacity_needed_address(namespace: str, name: str, cluster: str) -> RecordAddress:
     return RecordAddress(CAPACITY_NEEDED, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
 
 
@@ -259,7 +259,7 @@ _ADDRESS: Final[dict[type, Callable[..., RecordAddress]]] = {
     WorkloadDeclared: lambda e: workload_address(WORKLOADS, e.namespace, e.name),
     DependencyDeclared: lambda e: dependency_address(e.workload, e.kind, e.namespace, e.name),
     PlacementDecided: lambda e: workload_address(PLACEMENTS, e.namespace, e.name),
-    CapacityNeeded: lambda e: needed_address(e.namespace, e.name, e.cluster),
+    CapacityNeeded: lambda e: capacity_needed_address(e.namespace, e.name, e.cluster),
     DecisionRecorded: lambda e: workload_address(DECISIONS, e.namespace, e.name),
     WorkloadObserved: lambda e: status_address(e.namespace, e.name, e.cluster),
     BrakeSet: lambda e: brake_address(e.scope),
@@ -290,7 +290,7 @@ _ADDRESS: Final[dict[type, Callable[..., RecordAddress]]] = {
 EVENT_TYPES: Final = tuple(_ADDRESS)
 
 
-def address_of(event: Event) -> RecordAddress:
+def address_of_event(event: Event) -> RecordAddress:
     """Returns the topic, key and partitioning name of an event."""
     return _ADDRESS[type(event)](event)
 
@@ -310,7 +310,7 @@ _PARTS: Final = {
 """The number of parts of a topic's keys, split at "/". Other topics take any key that is not empty."""
 
 
-def is_key(topic: str, key: str) -> bool:
+def is_valid_key(topic: str, key: str) -> bool:
     """Returns whether a record of the topic may have this key. Readers split keys, also of tombstones, into parts."""
     if topic == CAPACITY.name:
         return _BLOCK.fullmatch(key) is not None

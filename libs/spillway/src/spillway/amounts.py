@@ -20,7 +20,7 @@ billion cores) or pieces. The sum over a cluster's nodes stays within 64 bits up
 5,000."""
 
 
-def saturated(value: int) -> int:
+def clamp_to_int64(value: int) -> int:
     """Returns the 64-bit integer that is nearest to a value.
 
     Call it for each product or sum of reported amounts before it is put into a record or an answer. Such a large number

@@ -6,7 +6,7 @@ The module of a value is imported when the name is first used, because importing
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from spillway.api_errors import RequestError, invalid
+from spillway.api_errors import RequestError, invalid_argument_error
 
 if TYPE_CHECKING:
     from spillway.api_brakes import *  # noqa: F403 - the names below, for who reads types
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spillway.api_questions import *  # noqa: F403 - the names below, for who reads types
     from spillway.api_workloads import *  # noqa: F403 - the names below, for who reads types
 
-__all__ = ["RequestError", "invalid"]
+__all__ = ["RequestError", "invalid_argument_error"]
 
 _MODULES = {
     "api_brakes": (

@@ -19,12 +19,12 @@ class RequestError(Exception):
         self.reason = reason
         self.details = dict(details or {})
 
-    def in_words(self, text: str) -> "RequestError":
+    def with_text(self, text: str) -> "RequestError":
         """Returns the same refusal with another text."""
         return RequestError(self.code, text, self.reason, self.details)
 
 
-def invalid(field: str, value: object, expected: str) -> RequestError:
+def invalid_argument_error(field: str, value: object, expected: str) -> RequestError:
     """Returns an INVALID_ARGUMENT error with the usual text. The value is cut to 120 characters."""
     shown = repr(value)
     return RequestError(

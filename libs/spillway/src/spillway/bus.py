@@ -96,19 +96,19 @@ class Feed(Protocol):
 
     def __aiter__(self) -> AsyncIterator[RecordBatch]: ...
 
-    async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
+    async def end_offsets(self, topics: Sequence[Topic] = ()) -> Offsets:
         """Returns the current ends of the followed partitions, of these topics if any are named.
 
         Raises BusUnavailable when the ends cannot be read in time.
         """
         ...
 
-    def pass_over(self, topics: Sequence[Topic]) -> None:
+    def stop_following(self, topics: Sequence[Topic]) -> None:
         """Stops following these topics. Their only writer need not read its own records."""
         ...
 
 
-def reached(positions: Offsets, ends: Offsets) -> bool:
+def has_reached_ends(positions: Offsets, ends: Offsets) -> bool:
     """Returns whether a feed with these read offsets has read all records before these ends."""
     return all(positions.get(place, 0) >= end for place, end in ends.items())
 
@@ -120,7 +120,7 @@ class Assignment:
     partitions: frozenset[int]
     partition_count: int
 
-    def holds(self, cluster: str) -> bool:
+    def has_cluster(self, cluster: str) -> bool:
         return partition_of(cluster, self.partition_count) in self.partitions
 
 
@@ -137,7 +137,7 @@ class Writer(Protocol):
         """The offset of this writer's TurnTaken. A higher one in the log shows that this writer is fenced."""
         ...
 
-    async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
+    async def write_events(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         """Writes all events in one transaction. Raises OutcomeUnknown for any error: do not use the writer after it."""
         ...
 
@@ -145,11 +145,11 @@ class Writer(Protocol):
 class StandbyTurn(Protocol):
     """The turn of a service with one active instance."""
 
-    async def wait(self) -> Writer:
+    async def wait_for_turn(self) -> Writer:
         """Returns when it is this instance's turn, with a writer that fenced the previous one."""
         ...
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Returns when the turn is over: another instance has it, or this instance is no longer in the group."""
         ...
 
@@ -160,7 +160,7 @@ class Bus(Protocol):
         """The id of the fleet, which is in every record of this bus."""
         ...
 
-    async def fleet_changed(self) -> str:
+    async def wait_for_fleet_change(self) -> str:
         """Waits until the log belongs to another fleet or to none, and returns the reason."""
         ...
 
@@ -171,7 +171,7 @@ class Bus(Protocol):
         """
         ...
 
-    def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AbstractAsyncContextManager[Feed]:
+    def follow_topics(self, topics: Sequence[Topic], start: Offsets | None = None) -> AbstractAsyncContextManager[Feed]:
         """Reads topics from the beginning, then goes on with new records.
 
         Topics that transactions write are read committed.
@@ -181,10 +181,10 @@ class Bus(Protocol):
         """
         ...
 
-    def cluster_turns(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
+    def join_cluster_group(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
         """Joins the instances that share the clusters. Yields each new assignment, also an empty one."""
         ...
 
-    def standby_turn(self, service: str, instance: str) -> AbstractAsyncContextManager[StandbyTurn]:
+    def join_standby_group(self, service: str, instance: str) -> AbstractAsyncContextManager[StandbyTurn]:
         """Joins the instances of a service with one active instance."""
         ...

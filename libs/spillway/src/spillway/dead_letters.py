@@ -11,7 +11,7 @@ from typing import Any, Final, cast, get_args, get_type_hints
 import structlog
 
 from spillway import metrics, tracing
-from spillway.addresses import TOPIC_BY_NAME, Tombstone, address_of, is_key
+from spillway.addresses import TOPIC_BY_NAME, Tombstone, address_of_event, is_valid_key
 from spillway.bus import Bus, BusUnavailable, Headers, Outgoing, Record, TooManyDeadLetters, Traces
 from spillway.events import DeadLettered, Event
 from spillway.letters_by_writer import (
@@ -28,9 +28,9 @@ from spillway.wire import (
     TooManyEntries,
     UnknownKind,
     UnreadableMessage,
-    decode,
-    encode_record,
-    event_of,
+    decode_event,
+    encode_bounded_event,
+    event_class_of,
     event_type,
     largest_field,
 )
@@ -84,9 +84,7 @@ class EventTooLarge(UnwritableEvent):
     def __init__(self, event: Event, size: int, size_max: int) -> None:
         self.field, self.field_bytes = largest_field(event)
         self.size, self.size_max = size, size_max
-        about = (
-            f"{type(event).__name__} {address_of(event).key}: {size} bytes, {self.field_bytes} of them in {self.field}"
-        )
+        about = f"{type(event).__name__} {address_of_event(event).key}: {size} bytes, {self.field_bytes} of them in {self.field}"
         super().__init__(f"{about}: expected at most {size_max}")
 
 
@@ -107,7 +105,7 @@ def dead_letter(place: tuple[str, int, int], reader: str, reason: str, key: byte
     return DeadLettered(*place, reader, reason[:REASON_CHARACTERS_MAX], shown, value[:DEAD_VALUE_BYTES_MAX])
 
 
-def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgoing:
+def outgoing_record(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgoing:
     """Returns an event as a record to be written. Raises UnwritableEvent, before anything is sent.
 
     spare_bytes: the part of a record's size limit that must stay free.
@@ -118,10 +116,10 @@ def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgo
         if not event.address.topic.compacted:
             raise ValueError(f"a tombstone says nothing on {event.address.topic.name}, which is not compacted")
         return Outgoing(event.address, event.address.key.encode(), None, "")
-    address = address_of(event)
+    address = address_of_event(event)
     try:
-        _require_pods(event)
-        value = encode_record(event)
+        _require_pods_request(event)
+        value = encode_bounded_event(event)
     except (ValueError, TypeError, OverflowError, TooManyEntries) as error:
         raise UnwritableEvent(f"{type(event).__name__} {address.key}: {error}") from error
     most = RECORD_BYTES_MAX - _ROOM_FOR_HEADERS - spare_bytes - len(address.key)
@@ -130,7 +128,7 @@ def outgoing(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -> Outgo
     return Outgoing(address, address.key.encode(), value, event_type(event))
 
 
-def headers_for(record: Outgoing, fleet: str, source: str, identity: str, time: str) -> Headers:
+def record_headers(record: Outgoing, fleet: str, source: str, identity: str, time: str) -> Headers:
     """Returns CloudEvents headers, the fleet and the trace context. A tombstone has no type."""
     kind = (("ce_type", record.kind.encode()),) if record.kind else ()
     return (
@@ -145,7 +143,7 @@ def headers_for(record: Outgoing, fleet: str, source: str, identity: str, time: 
 
 
 @contextmanager
-def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iterator[list[Outgoing]]:
+def trace_sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iterator[list[Outgoing]]:
     """Yields the records with the headers of their traces.
 
     A span lasts while they are written, if one belongs to a trace.
@@ -156,9 +154,9 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
         return
     topics = {record.address.topic.name for record in records}
     told = () if traces is None else tuple(traces.values())
-    with tracing.sending(topics, len(records), source, told, goes_on=traces is None):
+    with tracing.sending_span(topics, len(records), source, told, goes_on=traces is None):
         if traces is None:
-            own = tracing.headers()
+            own = tracing.current_trace_headers()
             yield [replace(record, trace=own) for record in records]
         else:
             yield [replace(record, trace=traces.get(index, ())) for index, record in enumerate(records)]
@@ -182,18 +180,18 @@ class LetterReading:
         self._at: deque[float] = deque()
         self._by_writer = LettersByWriter(by_writer)
 
-    def read(self, stored: Sequence[StoredRecord], now: float) -> tuple[Record, ...]:
+    def read_records(self, stored: Sequence[StoredRecord], now: float) -> tuple[Record, ...]:
         """Returns the records that can be read; the others go to `pending`. now: seconds of a monotonic clock."""
         records = []
         for one in stored:
             try:
-                records.append(self._record(one))
+                records.append(self._parse_record(one))
             except UnreadableMessage as error:
                 metrics.DEAD_LETTERS.labels(one.topic).inc()
                 if TOPIC_BY_NAME[one.topic].is_open:
-                    self._set_aside_by_writer(one, error, now)
-                elif not (isinstance(error, UnknownKind) and self._is_passed_over(error.kind)):
-                    self._set_aside(one, str(error), now)
+                    self._add_letter_for_writer(one, error, now)
+                elif not (isinstance(error, UnknownKind) and self._has_seen_unknown_type(error.kind)):
+                    self._add_dead_letter(one, str(error), now)
         return tuple(records)
 
     async def publish_pending(self, bus: Bus) -> None:
@@ -203,11 +201,11 @@ class LetterReading:
                 await bus.publish(*self.pending)
                 self.pending.clear()
 
-    def _set_aside_by_writer(self, stored: StoredRecord, error: UnreadableMessage, now: float) -> None:
+    def _add_letter_for_writer(self, stored: StoredRecord, error: UnreadableMessage, now: float) -> None:
         writer = writer_of(stored.key, stored.headers, stored.partition)
         left_out = None
         if len(self.pending) < self._per_minute_max // 2:  # Otherwise the log takes no letters; reading goes on.
-            left_out = self._by_writer.left_out(stored.topic, writer, _kind_of(error), now)
+            left_out = self._by_writer.admit_letter(stored.topic, writer, _kind_of_reason(error), now)
         if left_out is None:
             metrics.DEAD_LETTERS_LEFT_OUT.labels(stored.topic).inc()
             return
@@ -218,7 +216,7 @@ class LetterReading:
             "a record cannot be read", topic=stored.topic, writer=writer, reason=letter.reason, left_out=left_out
         )
 
-    def _is_passed_over(self, kind: str) -> bool:
+    def _has_seen_unknown_type(self, kind: str) -> bool:
         """Returns whether a record of this unknown type was read before."""
         if kind in self._kinds_passed_over:
             return True
@@ -226,7 +224,7 @@ class LetterReading:
             self._kinds_passed_over.add(kind)
         return False
 
-    def _record(self, stored: StoredRecord) -> Record:
+    def _parse_record(self, stored: StoredRecord) -> Record:
         given = tuple((name, value or b"") for name, value in stored.headers)  # Kafka has headers without a value.
         headers = dict(given)
         if UNREAD_HEADER in headers:
@@ -247,15 +245,15 @@ class LetterReading:
             raise _UnreadRecord("key", f"key: {error}") from error
         kind = headers.get("ce_type", b"").decode(errors="replace")
         if stored.value is not None:
-            event_of(kind)  # Before the key, because an unknown kind may have another form of key.
-        if not is_key(stored.topic, key):
+            event_class_of(kind)  # Before the key, because an unknown kind may have another form of key.
+        if not is_valid_key(stored.topic, key):
             raise _UnreadRecord("key", f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
         event = None
         if stored.value is not None:
-            event = decode(stored.topic, kind, stored.value)
+            event = decode_event(stored.topic, kind, stored.value)
             _require_own_key(stored.topic, key, event)
             try:
-                _require_pods(event)
+                _require_pods_request(event)
             except ValueError as error:
                 raise UnreadableMessage(str(error)) from None
         elif not TOPIC_BY_NAME[stored.topic].compacted:
@@ -263,7 +261,7 @@ class LetterReading:
         trace = tuple(one for one in given if one[0] in tracing.FIELDS)
         return Record(stored.topic, stored.partition, stored.offset, key, event, trace, stored.value or b"")
 
-    def _set_aside(self, stored: StoredRecord, reason: str, now: float) -> None:
+    def _add_dead_letter(self, stored: StoredRecord, reason: str, now: float) -> None:
         place = stored.topic, stored.partition, stored.offset
         self.pending.append(dead_letter(place, self.reader, reason, stored.key or b"", stored.value or b""))
         self._at.append(now)
@@ -278,13 +276,13 @@ def _headers_bytes(headers: Headers) -> int:
     return sum(_HEADER_BYTES + len(name) + len(value) for name, value in headers)
 
 
-def _kind_of(error: UnreadableMessage) -> str:
+def _kind_of_reason(error: UnreadableMessage) -> str:
     if isinstance(error, UnknownKind):
         return "type"
     return error.kind if isinstance(error, _UnreadRecord) else "value"
 
 
-def _require_pods(event: Event) -> None:
+def _require_pods_request(event: Event) -> None:
     """Raises ValueError for a shape without a request for "pods": it would fit without a limit."""
     for name in shape_fields(cast(Hashable, type(event))):
         value = getattr(event, name)
@@ -305,7 +303,7 @@ def _require_own_key(topic: str, key: str, event: Event) -> None:
     A reader would store the event under that key, where nobody looks for it.
     """
     try:
-        address = address_of(event)
+        address = address_of_event(event)
     except KeyError as error:
         raise UnreadableMessage(f"{type(event).__name__}: {error} has no topic") from error
     if (address.topic.name, address.key) != (topic, key):

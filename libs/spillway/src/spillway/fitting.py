@@ -6,9 +6,9 @@ from typing import Final, Generic, TypeVar, cast
 import structlog
 
 from spillway import metrics
-from spillway.addresses import Tombstone, address_of
+from spillway.addresses import Tombstone, address_of_event
 from spillway.bus import Bus, Position, Traces
-from spillway.dead_letters import UnwritableEvent, outgoing
+from spillway.dead_letters import UnwritableEvent, outgoing_record
 from spillway.events import Event
 
 E = TypeVar("E")
@@ -19,7 +19,7 @@ WHY_CHARACTERS_MAX: Final = 500
 log = structlog.get_logger()
 
 
-def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, UnwritableEvent]:
+def write_errors_by_index(events: Sequence[Event | Tombstone]) -> dict[int, UnwritableEvent]:
     """Returns the errors of the records that are too large or invalid for the log, by index. Sends nothing.
 
     It encodes every record. Call it after a publish raised Unwritable, because that error does not name the record.
@@ -27,7 +27,7 @@ def unwritable(events: Sequence[Event | Tombstone]) -> dict[int, UnwritableEvent
     found = {}
     for index, event in enumerate(events):
         try:
-            outgoing(event)
+            outgoing_record(event)
         except UnwritableEvent as error:
             found[index] = error
     return found
@@ -39,9 +39,9 @@ class UnwritableKeys:
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def note(self, event: Event | Tombstone, error: UnwritableEvent) -> None:
+    def note_unwritable(self, event: Event | Tombstone, error: UnwritableEvent) -> None:
         assert not isinstance(event, Tombstone), "a tombstone is a key alone"
-        address = address_of(event)
+        address = address_of_event(event)
         metrics.RECORDS_UNWRITABLE.labels(address.topic.name).inc()
         if address.key not in self._told:
             self._told.add(address.key)
@@ -52,10 +52,12 @@ class UnwritableKeys:
                 error=str(error),
             )
 
-    def written(self, events: Sequence[Event | Tombstone]) -> None:
+    def note_written(self, events: Sequence[Event | Tombstone]) -> None:
         """Must be called after these records were written in full. Later errors of their keys are logged again."""
         if self._told:
-            self._told -= {one.address.key if isinstance(one, Tombstone) else address_of(one).key for one in events}
+            self._told -= {
+                one.address.key if isinstance(one, Tombstone) else address_of_event(one).key for one in events
+            }
 
 
 class FittingWriter(Generic[E]):
@@ -79,23 +81,23 @@ class FittingWriter(Generic[E]):
             positions = await self._bus.publish(*given, traces=traces)
         except UnwritableEvent:
             return await self._publish_shortened(given, traces)
-        self._keys.written(given)
+        self._keys.note_written(given)
         return positions
 
     async def _publish_shortened(
         self, events: Sequence[Event | Tombstone], traces: Traces | None
     ) -> tuple[Position | None, ...]:
-        wrong = unwritable(events)
+        wrong = write_errors_by_index(events)
         fitting: dict[int, Event | Tombstone] = {}
         for index, event in enumerate(events):
             if index not in wrong:
                 fitting[index] = event
                 continue
-            self._keys.note(event, wrong[index])
+            self._keys.note_unwritable(event, wrong[index])
             shorter = cast(Event | None, self._shorten(cast(E, event), str(wrong[index])[:WHY_CHARACTERS_MAX]))
-            if shorter is not None and not unwritable((shorter,)):
+            if shorter is not None and not write_errors_by_index((shorter,)):
                 fitting[index] = shorter
-        self._keys.written([event for index, event in enumerate(events) if index not in wrong])
+        self._keys.note_written([event for index, event in enumerate(events) if index not in wrong])
         told = None if traces is None else {at: traces[index] for at, index in enumerate(fitting) if index in traces}
         positions = await self._bus.publish(*fitting.values(), traces=told) if fitting else ()
         places = dict(zip(fitting, positions, strict=True))

@@ -81,7 +81,7 @@ def open_session(
     It reads no proxy from the environment. The caller must forbid redirects of requests with a token, and must bound
     the answer's body. Raises ChangedHttpLibrary.
     """
-    check_shape()
+    check_aiohttp_internals()
     return aiohttp.ClientSession(
         base_url,
         connector=_Connector(connections, tls, bounds),
@@ -96,18 +96,18 @@ def open_session(
     )
 
 
-def name_encoding(answer: aiohttp.ClientResponse) -> str:
+def content_encoding(answer: aiohttp.ClientResponse) -> str:
     """Returns the encodings of a compressed answer, although `identity` was requested; "" if the answer is plain."""
     encodings = [one.strip().lower() for one in answer.headers.getall("Content-Encoding", ())]
     return ", ".join(encodings)[:40] if any(one not in ("", "identity") for one in encodings) else ""
 
 
-def describe(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Returns the text of an aiohttp error, cut: its parser quotes everything that it received."""
     return str(error)[:TEXT_CHARACTERS_MAX]
 
 
-def check_shape() -> None:
+def check_aiohttp_internals() -> None:
     """Raises ChangedHttpLibrary if the installed aiohttp does not call the code that this module replaces."""
     unread = [
         f"{owner.__name__}.{function} does not use {name}"
@@ -176,14 +176,14 @@ class _BoundedConnection(ResponseHandler):
         """Takes in received bytes. An empty value means that bytes which were kept back are read now."""
         exchange = self.exchange
         if data and exchange.is_over:
-            return self._refuse("bytes that no request asked for")
+            return self._abort_with_error("bytes that no request asked for")
         exchange.received_bytes += len(data)
         super().data_received(data)
         if (error := self.exception()) is not None:
             # When framing breaks, aiohttp tells a caller that waits for a head, but not one that reads a body.
-            exchange.end_body(aiohttp.ClientPayloadError(describe(error)))
+            exchange.end_body(aiohttp.ClientPayloadError(error_text(error)))
         elif self._framing_bytes() > self.bounds.framing_bytes:
-            self._refuse(f"more than {self.bounds.framing_bytes} bytes beside the body of an answer")
+            self._abort_with_error(f"more than {self.bounds.framing_bytes} bytes beside the body of an answer")
         return None
 
     def _framing_bytes(self) -> int:
@@ -199,11 +199,13 @@ class _BoundedConnection(ResponseHandler):
         if isinstance(self.exception(), ServerMisbehaved):
             return None  # aiohttp had read more heads before it passed on the first one.
         if exchange.body is not None:
-            return self._refuse("an answer that no request asked for")
+            return self._abort_with_error("an answer that no request asked for")
         if 100 <= message.code < 200 and message.code != HTTPStatus.SWITCHING_PROTOCOLS:
             exchange.interim_answers += 1
             if exchange.interim_answers > self.bounds.interim_answers_max:
-                return self._refuse(f"more than {self.bounds.interim_answers_max} interim answers to one request")
+                return self._abort_with_error(
+                    f"more than {self.bounds.interim_answers_max} interim answers to one request"
+                )
         else:
             exchange.body = body
         return super().feed_data(data, size)
@@ -225,7 +227,7 @@ class _BoundedConnection(ResponseHandler):
         connection."""
         self.exchange.end_body(aiohttp.ClientPayloadError(why))
 
-    def _refuse(self, what: str) -> None:
+    def _abort_with_error(self, what: str) -> None:
         """Aborts the connection. An answer that was already complete is still given to its reader."""
         error = ServerMisbehaved(f"the server sent {what}")
         self.exchange.end_body(error)

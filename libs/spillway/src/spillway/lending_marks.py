@@ -80,26 +80,26 @@ def node_state(taints: Iterable[Taint]) -> int:
 
 def virtual_node_name(cluster: str, node: str) -> str:
     """Returns a virtual node's name. It is unique: a cluster's name has no dot. At most a label's length."""
-    return bounded(f"{cluster}.{node}")
+    return name_within_label_length(f"{cluster}.{node}")
 
 
-def owner_namespace(namespace: str) -> str:
+def namespace_in_owner(namespace: str) -> str:
     """Returns the namespace in the owner where the real pods of a pool's namespace run."""
-    return bounded(POD_NAMESPACE_PREFIX + namespace)
+    return name_within_label_length(POD_NAMESPACE_PREFIX + namespace)
 
 
-def owner_name(pool_id: str, name: str, *identity: str) -> str:
+def object_name_in_owner(pool_id: str, name: str, *identity: str) -> str:
     """Returns the name in the owner of an object of a pool. Two pools give two names.
 
     identity: identifies the object in its pool. For a pool pod: its uid. For a ConfigMap or Secret: namespace, kind,
     name.
     """
-    return _with_digest(name, digest(pool_id, *identity))
+    return _name_with_digest(name, digest(pool_id, *identity))
 
 
-def bounded(name: str) -> str:
+def name_within_label_length(name: str) -> str:
     """Returns the name, if it is short enough for a label's value; otherwise cut, with a hash of the whole name."""
-    return name if len(name) <= LABEL_CHARACTERS_MAX else _with_digest(name, digest(name))
+    return name if len(name) <= LABEL_CHARACTERS_MAX else _name_with_digest(name, digest(name))
 
 
 def digest(*parts: str) -> str:
@@ -118,7 +118,7 @@ def read_loan(annotations: Mapping[str, str]) -> Generation | None:
     return Generation(int(found[1]), int(found[2])) if found else None
 
 
-def _with_digest(name: str, found: str) -> str:
+def _name_with_digest(name: str, found: str) -> str:
     room = LABEL_CHARACTERS_MAX - len(found) - 1
     kept = name[:room].rstrip("-._")
     return f"{kept}-{found}" if kept else found

@@ -56,12 +56,12 @@ class LettersByWriter:
         self._told: dict[Hashable, _WriterLetters] = {}
         self._at: deque[float] = deque()
 
-    def left_out(self, topic: str, writer: str, kind: str, now: float) -> int | None:
+    def admit_letter(self, topic: str, writer: str, kind: str, now: float) -> int | None:
         """Counts one more record.
 
         Returns None if it gets no letter, else the number left out since the last letter of its kind.
         """
-        told = self._known((topic, writer, kind), (topic, _OTHERS, kind), now)
+        told = self._letters_of_writer((topic, writer, kind), (topic, _OTHERS, kind), now)
         if (told.at is not None and now < told.at + self._bounds.again_seconds) or not self._has_room(now):
             told.left_out += 1
             return None
@@ -69,7 +69,7 @@ class LettersByWriter:
         count, told.at, told.left_out = told.left_out, now, 0
         return count
 
-    def _known(self, key: Hashable, others: Hashable, now: float) -> _WriterLetters:
+    def _letters_of_writer(self, key: Hashable, others: Hashable, now: float) -> _WriterLetters:
         if key not in self._told and len(self._told) >= self._bounds.kinds_max:
             since = now - self._bounds.again_seconds
             self._told = {one: told for one, told in self._told.items() if told.at is not None and told.at > since}

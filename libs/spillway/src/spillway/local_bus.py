@@ -25,11 +25,11 @@ from spillway.bus import (
     Writer,
     partition_of,
 )
-from spillway.dead_letters import LetterReading, StoredRecord, headers_for, outgoing, sending
+from spillway.dead_letters import LetterReading, StoredRecord, outgoing_record, record_headers, trace_sending
 from spillway.events import Event, FleetFormed, TurnTaken
 from spillway.letters_by_writer import DEFAULT_BOUNDS, LetterBounds
-from spillway.local_log import PartitionLog, now
-from spillway.retention import clamped
+from spillway.local_log import PartitionLog, loop_seconds
+from spillway.retention import skip_deleted_records
 from spillway.waiting import is_set_within
 
 RETRY_SECONDS = 0.1
@@ -96,41 +96,41 @@ class LocalBroker:
         """Makes the next transaction raise OutcomeUnknown. written: whether it is in the log all the same."""
         self._failures.append(written)
 
-    def expel(self, bus: "LocalBus") -> None:
+    def end_sessions(self, bus: "LocalBus") -> None:
         """Ends the sessions of a bus, as if its process froze. Others get its turns. The bus learns of it at once."""
-        self.expire(bus)()
+        self.end_sessions_unnoticed(bus)()
 
-    def expire(self, bus: "LocalBus") -> Callable[[], None]:
+    def end_sessions_unnoticed(self, bus: "LocalBus") -> Callable[[], None]:
         """Like expel, but the bus learns of it only when the returned function is called, as if it was disconnected."""
         expired = [
             (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
         ]
         for group, member in expired:
             self._groups[group].remove(member)
-            self._share(group, sum(len(one.partitions) for one in (member, *self._groups[group])))
+            self._divide_partitions(group, sum(len(one.partitions) for one in (member, *self._groups[group])))
 
-        def hear() -> None:
+        def notice_expiry() -> None:
             for _, member in expired:
                 member.partitions = frozenset()
                 member.expelled = True
                 member.changed.set()
 
-        return hear
+        return notice_expiry
 
     def compact(self, *, honour_lag: bool = True, drop_tombstones: bool = False) -> None:
         """Compacts every compacted topic at once. honour_lag: keep the records that min.compaction.lag would keep."""
         for topic in (topic for topic in TOPICS if topic.compacted):
-            before = now() - (topic.lag_ms / 1000 if honour_lag else 0.0)
+            before = loop_seconds() - (topic.lag_ms / 1000 if honour_lag else 0.0)
             for log in self._logs[topic.name]:
                 log.compact(before, drop_tombstones)
 
-    def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+    def delete_records_before(self, topic: Topic, partition: int, offset: int) -> None:
         """Makes the partition begin at offset, like Kafka's delete_records. ValueError where Kafka refuses it."""
         if topic.compacted:
             raise ValueError(f"{topic.name} is compacted: retention deletes nothing of it")
-        self._logs[topic.name][partition].begin_at(offset)
+        self._logs[topic.name][partition].delete_records_before(offset)
 
-    def retain(self, seconds: float | None = None, bytes_max: int | None = None) -> None:
+    def apply_retention(self, seconds: float | None = None, bytes_max: int | None = None) -> None:
         """Deletes at once the records of every topic with retention that retention may have deleted by now.
 
         seconds: the age; None: as long as each topic keeps its records. bytes_max: of keys and values of one partition.
@@ -138,29 +138,31 @@ class LocalBroker:
         for topic in (topic for topic in TOPICS if not topic.compacted):
             kept_seconds = topic.retention_ms / 1000 if seconds is None else seconds
             for log in self._logs[topic.name]:
-                log.retain(now() - kept_seconds, bytes_max)
+                log.apply_retention(loop_seconds() - kept_seconds, bytes_max)
 
-    def append_raw(self, topic: Topic, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    def append_raw_record(
+        self, topic: Topic, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> int:
         """Writes any bytes, also bytes that no reader can read."""
         offset = self._logs[topic.name][partition].append(key, value, headers)
-        self.wake(frozenset({topic.name}))
+        self.wake_feeds(frozenset({topic.name}))
         return offset
 
-    def reform(self, fleet: str) -> None:
+    def recreate_log(self, fleet: str) -> None:
         """Makes the log another fleet's, as if its topics had been created again."""
         self.fleet = fleet
         for logs in self._logs.values():
             for log in logs:
                 log.records, log.begin, log.end = [], 0, 0
-        self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
-        self.wake(frozenset(self._logs))
+        self.append_records([outgoing_record(FleetFormed(fleet))], fleet, "topics")
+        self.wake_feeds(frozenset(self._logs))
         self.reformed.set()
 
-    def make_anew(self, topic: Topic) -> None:
+    def recreate_topic(self, topic: Topic) -> None:
         """Creates a topic again without its former offsets: they begin at 0. All other topics stay."""
         self._logs[topic.name] = [PartitionLog() for _ in self._logs[topic.name]]
 
-    def copied(self) -> "LocalBroker":
+    def copy_with_records(self) -> "LocalBroker":
         """Returns a copy, as of a broker's folder: the fleet, and all records with their offsets. No readers."""
         other = LocalBroker(self.settings)
         other.fleet, other._logs = self.fleet, copy.deepcopy(self._logs)
@@ -168,91 +170,95 @@ class LocalBroker:
 
     # ── Used by LocalBus ──
 
-    def form(self, fleet: str) -> None:
+    def form_log(self, fleet: str) -> None:
         """Forms the log for a fleet, if it has none yet. The first bus with a fleet id does this."""
         if not self.fleet and fleet:
             self.fleet = fleet
-            self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
+            self.append_records([outgoing_record(FleetFormed(fleet))], fleet, "topics")
 
-    def append(self, records: Sequence[Outgoing], fleet: str, source: str, marked: bool = False) -> list[Position]:
+    def append_records(
+        self, records: Sequence[Outgoing], fleet: str, source: str, marked: bool = False
+    ) -> list[Position]:
         """Appends records. marked: as a transaction, whose end takes an offset in each of its partitions."""
         positions = []
         for record in records:
             self._serial += 1
             partition = partition_of(record.address.partition_by, self.partition_count(record.address.topic))
-            moment = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=now())).isoformat()
-            headers = headers_for(record, fleet, source, f"local-{self._serial}", moment)
+            moment = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=loop_seconds())).isoformat()
+            headers = record_headers(record, fleet, source, f"local-{self._serial}", moment)
             offset = self._logs[record.address.topic.name][partition].append(record.key, record.value, headers)
             positions.append(Position(record.address.topic.name, partition, offset))
         if marked:
             for topic, partition in {(position.topic, position.partition) for position in positions}:
                 self._logs[topic][partition].end += 1
-        self.wake(frozenset(position.topic for position in positions))
+        self.wake_feeds(frozenset(position.topic for position in positions))
         return positions
 
-    def wake(self, topics: frozenset[str]) -> None:
+    def wake_feeds(self, topics: frozenset[str]) -> None:
         """Wakes the feeds of these topics, because there are new records."""
         self.changes += 1
         for feed, followed in self._feeds.items():
             if not topics.isdisjoint(followed):
                 feed.set()
 
-    def watch(self, feed: asyncio.Event, topics: Iterable[Topic]) -> None:
+    def register_feed(self, feed: asyncio.Event, topics: Iterable[Topic]) -> None:
         self._feeds[feed] = frozenset(topic.name for topic in topics)
 
-    def unwatch(self, feed: asyncio.Event) -> None:
+    def unregister_feed(self, feed: asyncio.Event) -> None:
         self._feeds.pop(feed, None)
 
-    def ends(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
+    def end_offsets(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
         return {(t.name, index): log.end for t in topics for index, log in enumerate(self._logs[t.name])}
 
-    def begins(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
+    def beginning_offsets(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
         return {(t.name, index): log.begin for t in topics for index, log in enumerate(self._logs[t.name])}
 
-    def end(self, topic: str, partition: int) -> int:
+    def end_offset(self, topic: str, partition: int) -> int:
         return self._logs[topic][partition].end
 
-    def written_by(self, topic: str, partition: int, offset: int, at: float, count: int) -> int:
+    def count_written_until(self, topic: str, partition: int, offset: int, at: float, count: int) -> int:
         """Returns how many of the next `count` records were written until `at`; `count` if all of them were."""
-        times = [kept.at for kept in self._logs[topic][partition].since(offset, count)]
+        times = [kept.at for kept in self._logs[topic][partition].records_from(offset, count)]
         return count if not times or times[-1] <= at else sum(one <= at for one in times)
 
-    def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[StoredRecord], int]:
+    def read_records(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[StoredRecord], int]:
         """Returns the next records and the offset after them. OtherFleet if the partition ends before offset."""
         log = self._logs[topic][partition]
         if offset < log.begin:
-            offset = clamped({(topic, partition): offset}, {(topic, partition): log.begin})[topic, partition]
+            offset = skip_deleted_records({(topic, partition): offset}, {(topic, partition): log.begin})[
+                topic, partition
+            ]
         if offset == log.end:
             return [], offset
         if offset > log.end:
             raise OtherFleet(f"{topic}/{partition} ends at {log.end}, before {offset}: the topic was created again")
-        found = log.since(offset, count)
+        found = log.records_from(offset, count)
         stored = [StoredRecord(topic, partition, kept.offset, kept.key, kept.value, kept.headers) for kept in found]
         return stored, found[-1].offset + 1 if len(found) == count else log.end
 
-    def drop(self, bus: "LocalBus") -> list[_Member]:
+    def remove_memberships(self, bus: "LocalBus") -> list[_Member]:
         """Removes every membership of a bus from its group, and returns them."""
         dropped = [
             (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
         ]
         for group, member in dropped:
-            self.leave(group, member)
+            self.leave_group(group, member)
         return [member for _, member in dropped]
 
-    def join(self, group: str, member: _Member, partition_count: int) -> None:
+    def join_group(self, group: str, member: _Member, partition_count: int) -> None:
         self._groups.setdefault(group, []).append(member)
-        self._share(group, partition_count)
+        self._divide_partitions(group, partition_count)
 
-    def leave(self, group: str, member: _Member) -> None:
+    def leave_group(self, group: str, member: _Member) -> None:
         members = self._groups.get(group, [])
         if member in members:
             members.remove(member)
             count = len(member.partitions) + sum(len(other.partitions) for other in members)
             member.partitions = frozenset()
             member.changed.set()
-            self._share(group, count)
+            self._divide_partitions(group, count)
 
-    def _share(self, group: str, partition_count: int) -> None:
+    def _divide_partitions(self, group: str, partition_count: int) -> None:
         """Divides the partitions evenly. Each member keeps as many of its partitions as its share allows."""
         members = self._groups[group]
         free = set(range(partition_count)).difference(*(member.partitions for member in members))
@@ -270,14 +276,14 @@ class LocalBroker:
             member.partitions = frozenset(keeps)
             member.changed.set()
 
-    def fence(self, transactional_id: str) -> int:
+    def fence_earlier_writers(self, transactional_id: str) -> int:
         self._fences[transactional_id] = self._fences.get(transactional_id, 0) + 1
         return self._fences[transactional_id]
 
-    def fenced(self, transactional_id: str, token: int) -> bool:
+    def is_fenced(self, transactional_id: str, token: int) -> bool:
         return self._fences.get(transactional_id) != token
 
-    def next_failure(self) -> bool | None:
+    def take_next_failure(self) -> bool | None:
         return self._failures.pop(0) if self._failures else None
 
 
@@ -289,7 +295,7 @@ class LocalBus:
     """
 
     def __init__(self, broker: LocalBroker, fleet: str, source: str) -> None:
-        broker.form(fleet)
+        broker.form_log(fleet)
         if not broker.fleet:
             raise NoLog("no fleet was formed on this broker")
         if fleet and fleet != broker.fleet:
@@ -304,62 +310,62 @@ class LocalBus:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.broker.drop(self)
+        self.broker.remove_memberships(self)
 
     @property
     def fleet(self) -> str:
         return self._fleet
 
     @property
-    def cut_off(self) -> bool:
+    def is_cut_off(self) -> bool:
         return self.unavailable or self.broker.unavailable
 
-    async def fleet_changed(self) -> str:
+    async def wait_for_fleet_change(self) -> str:
         await self.broker.reformed.wait()
         return f"the log is now of fleet {self.broker.fleet!r}, not of {self._fleet!r}"
 
     async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
-        with sending([outgoing(event) for event in events], traces, self.source) as records:
-            await self.reach(self.broker.settings.publish_seconds)
-            return tuple(self.broker.append(records, self._fleet, self.source))
+        with trace_sending([outgoing_record(event) for event in events], traces, self.source) as records:
+            await self.wait_for_broker(self.broker.settings.publish_seconds)
+            return tuple(self.broker.append_records(records, self._fleet, self.source))
 
-    async def reach(self, seconds: float) -> None:
+    async def wait_for_broker(self, seconds: float) -> None:
         """Lets other tasks run, then waits for the broker. Raises BusUnavailable after `seconds`."""
         await asyncio.sleep(0)
-        deadline = now() + seconds
-        while self.cut_off:
-            if now() >= deadline:
+        deadline = loop_seconds() + seconds
+        while self.is_cut_off:
+            if loop_seconds() >= deadline:
                 raise BusUnavailable(f"no answer from the log within {seconds} s")
             await asyncio.sleep(min(RETRY_SECONDS, seconds))
 
     @contextlib.asynccontextmanager
-    async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
-        ends, begins = self.broker.ends(topics), self.broker.begins(topics)
+    async def follow_topics(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
+        ends, begins = self.broker.end_offsets(topics), self.broker.beginning_offsets(topics)
         wanted = begins if start is None else ends | {k: v for k, v in start.items() if k in ends}
-        positions = clamped(wanted, begins)
+        positions = skip_deleted_records(wanted, begins)
         feed = _LocalFeed(self, tuple(topics), positions)
         try:
             yield feed
         finally:
-            self.broker.unwatch(feed.changed)
+            self.broker.unregister_feed(feed.changed)
 
     @contextlib.asynccontextmanager
     async def _membership(self, group: str, instance: str, partition_count: int) -> AsyncIterator[_Member]:
         member = _Member(self, instance)
-        self.broker.join(group, member, partition_count)
+        self.broker.join_group(group, member, partition_count)
         try:
             yield member
         finally:
-            self.broker.leave(group, member)
+            self.broker.leave_group(group, member)
 
     @contextlib.asynccontextmanager
-    async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
+    async def join_cluster_group(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
         count = self.broker.partition_count(CLUSTERS)
         async with self._membership(f"{self._fleet}.{service}", instance, count) as member:
             yield _Assignments(self, f"{self._fleet}.{service}", member, count)
 
     @contextlib.asynccontextmanager
-    async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
+    async def join_standby_group(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
         async with self._membership(f"{self._fleet}.{service}.standby", instance, 1) as member:
             yield _LocalStandbyTurn(self, service, member)
 
@@ -380,9 +386,9 @@ class _Assignments:
         """Returns the next assignment. An expelled member first gets an empty one, and joins again at its next call."""
         while not self._member.changed.is_set() and self._member.expelled:
             with contextlib.suppress(BusUnavailable):
-                await self._bus.reach(self._bus.broker.settings.publish_seconds)
+                await self._bus.wait_for_broker(self._bus.broker.settings.publish_seconds)
                 self._member.expelled = False
-                self._bus.broker.join(self._group, self._member, self._partition_count)
+                self._bus.broker.join_group(self._group, self._member, self._partition_count)
         await self._member.changed.wait()
         self._member.changed.clear()
         return Assignment(self._member.partitions, self._partition_count)
@@ -398,31 +404,31 @@ class _LocalFeed:
         self._places = list(positions)
         self._read_all_of = -1
         self._reading = LetterReading(bus.fleet, bus.source, bounds.dead_letters_per_minute_max, bounds.open_letters)
-        bus.broker.watch(self.changed, topics)
+        bus.broker.register_feed(self.changed, topics)
 
     def __aiter__(self) -> AsyncIterator[RecordBatch]:
         return self._batches()
 
-    async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
-        await self._bus.reach(self._bus.broker.settings.publish_seconds)
-        return self._bus.broker.ends([topic for topic in self._topics if not topics or topic in topics])
+    async def end_offsets(self, topics: Sequence[Topic] = ()) -> Offsets:
+        await self._bus.wait_for_broker(self._bus.broker.settings.publish_seconds)
+        return self._bus.broker.end_offsets([topic for topic in self._topics if not topics or topic in topics])
 
-    def pass_over(self, topics: Sequence[Topic]) -> None:
+    def stop_following(self, topics: Sequence[Topic]) -> None:
         self._topics = tuple(topic for topic in self._topics if topic not in topics)
         names = {topic.name for topic in self._topics}
         self._places = [place for place in self._places if place[0] in names]
-        self._bus.broker.watch(self.changed, self._topics)
+        self._bus.broker.register_feed(self.changed, self._topics)
 
     async def _batches(self) -> AsyncIterator[RecordBatch]:
         idle_seconds = self._bus.broker.settings.idle_batch_seconds
         while True:
             self.changed.clear()
             before = dict(self._positions)
-            stored = [] if self._bus.cut_off else self._fetch()
-            records = self._reading.read(stored, now())
-            if not self._bus.cut_off:
+            stored = [] if self._bus.is_cut_off else self._fetch()
+            records = self._reading.read_records(stored, loop_seconds())
+            if not self._bus.is_cut_off:
                 await self._reading.publish_pending(self._bus)
-            if self._bus.cut_off:
+            if self._bus.is_cut_off:
                 await asyncio.sleep(idle_seconds)
             elif before == self._positions and await is_set_within(self.changed, idle_seconds):
                 continue
@@ -440,10 +446,10 @@ class _LocalFeed:
         for _ in range(len(self._places)):
             place = self._places[0]
             found: list[StoredRecord] = []
-            count = min(room, self._shown(place))
+            count = min(room, self._readable_count(place))
             if count:
-                found, self._positions[place] = broker.since(*place, self._positions[place], count)
-            all_read = all_read and self._positions[place] == broker.end(*place)
+                found, self._positions[place] = broker.read_records(*place, self._positions[place], count)
+            all_read = all_read and self._positions[place] == broker.end_offset(*place)
             self._places.append(self._places.pop(0))
             stored += found
             room -= len(found)
@@ -452,11 +458,15 @@ class _LocalFeed:
         self._read_all_of = changes if all_read else -1
         return stored
 
-    def _shown(self, place: tuple[str, int]) -> int:
+    def _readable_count(self, place: tuple[str, int]) -> int:
         """Returns how many records this bus may read there by now; the real number may be higher."""
         lag = self._bus.lag_seconds(*place)
         most = self._bus.broker.settings.batch_records_max
-        return self._bus.broker.written_by(*place, self._positions[place], now() - lag, most) if lag else most
+        return (
+            self._bus.broker.count_written_until(*place, self._positions[place], loop_seconds() - lag, most)
+            if lag
+            else most
+        )
 
 
 class _LocalWriter:
@@ -465,7 +475,7 @@ class _LocalWriter:
     def __init__(self, bus: LocalBus, transactional_id: str) -> None:
         self._bus = bus
         self._id = transactional_id
-        self._token = bus.broker.fence(transactional_id)
+        self._token = bus.broker.fence_earlier_writers(transactional_id)
         self._over = ""
         self._epoch = -1
 
@@ -473,35 +483,37 @@ class _LocalWriter:
     def epoch(self) -> int:
         return self._epoch
 
-    def take(self, turn: TurnTaken) -> None:
-        self._epoch = self._bus.broker.append([outgoing(turn)], self._bus.fleet, self._bus.source, True)[0].offset
+    def take_turn(self, turn: TurnTaken) -> None:
+        self._epoch = self._bus.broker.append_records([outgoing_record(turn)], self._bus.fleet, self._bus.source, True)[
+            0
+        ].offset
 
-    async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
+    async def write_events(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         if self._over:
             raise OutcomeUnknown(f"this writer is over: {self._over}")
-        with sending([outgoing(event) for event in events], traces, self._bus.source) as records:
-            await self._write(records)
+        with trace_sending([outgoing_record(event) for event in events], traces, self._bus.source) as records:
+            await self._write_transaction(records)
 
-    async def _write(self, records: list[Outgoing]) -> None:
+    async def _write_transaction(self, records: list[Outgoing]) -> None:
         broker = self._bus.broker
         self._over = "a write did not end"
         if late := broker.next_write_late_seconds:
             broker.next_write_late_seconds = 0.0
             await asyncio.sleep(late)
         try:
-            await self._bus.reach(broker.settings.write_seconds)
+            await self._bus.wait_for_broker(broker.settings.write_seconds)
         except BusUnavailable as error:
-            raise self._end(str(error)) from error
-        if broker.fenced(self._id, self._token):
-            raise self._end("another instance took the turn")
-        failure = broker.next_failure()
+            raise self._end_writer(str(error)) from error
+        if broker.is_fenced(self._id, self._token):
+            raise self._end_writer("another instance took the turn")
+        failure = broker.take_next_failure()
         if failure is not False:
-            broker.append(records, self._bus.fleet, self._bus.source, True)
+            broker.append_records(records, self._bus.fleet, self._bus.source, True)
         if failure is not None:
-            raise self._end("a fault was asked for")
+            raise self._end_writer("a fault was asked for")
         self._over = ""
 
-    def _end(self, reason: str) -> OutcomeUnknown:
+    def _end_writer(self, reason: str) -> OutcomeUnknown:
         self._over = reason
         return OutcomeUnknown(reason)
 
@@ -512,25 +524,25 @@ class _LocalStandbyTurn:
         self._service = service
         self._member = member
 
-    async def wait(self) -> Writer:
+    async def wait_for_turn(self) -> Writer:
         await asyncio.sleep(0)
-        while not self._member.partitions or self._bus.cut_off:
+        while not self._member.partitions or self._bus.is_cut_off:
             self._rejoin()
-            await self._changed()
+            await self._wait_for_change()
         writer = _LocalWriter(self._bus, f"{self._bus.fleet}.{self._service}")
-        writer.take(TurnTaken(self._service, "", self._member.instance))
+        writer.take_turn(TurnTaken(self._service, "", self._member.instance))
         return writer
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         while self._member.partitions:
-            await self._changed()
+            await self._wait_for_change()
 
     def _rejoin(self) -> None:
-        if self._member.expelled and not self._bus.cut_off:
+        if self._member.expelled and not self._bus.is_cut_off:
             self._member.expelled = False
-            self._bus.broker.join(f"{self._bus.fleet}.{self._service}.standby", self._member, 1)
+            self._bus.broker.join_group(f"{self._bus.fleet}.{self._service}.standby", self._member, 1)
 
-    async def _changed(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Waits until the share may have changed, or until it is time to look at the broker again."""
         if await is_set_within(self._member.changed, self._bus.broker.settings.idle_batch_seconds):
             self._member.changed.clear()

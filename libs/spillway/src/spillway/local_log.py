@@ -18,7 +18,7 @@ class StoredEntry:
     at: float
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         """Returns the number of bytes of key and value."""
         return len(self.key or b"") + len(self.value or b"")
 
@@ -36,11 +36,11 @@ class PartitionLog:
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         offset, self.end = self.end, self.end + 1
-        self.records.append(StoredEntry(offset, key, value, headers, now()))
+        self.records.append(StoredEntry(offset, key, value, headers, loop_seconds()))
         return offset
 
-    def since(self, offset: int, count: int) -> list[StoredEntry]:
-        first = self._first(offset)
+    def records_from(self, offset: int, count: int) -> list[StoredEntry]:
+        first = self._index_of_offset(offset)
         return self.records[first : first + count]
 
     def compact(self, before: float, drop_tombstones: bool) -> None:
@@ -50,30 +50,30 @@ class PartitionLog:
         kept = [r for r in old if last[r.key] == r.offset and not (drop_tombstones and r.value is None)]
         self.records = kept + self.records[len(old) :]
 
-    def begin_at(self, offset: int) -> None:
+    def delete_records_before(self, offset: int) -> None:
         """Deletes the records before offset permanently."""
         self.begin = min(max(self.begin, offset), self.end)
-        del self.records[: self._first(self.begin)]
+        del self.records[: self._index_of_offset(self.begin)]
 
-    def retain(self, before: float, bytes_max: int | None) -> None:
+    def apply_retention(self, before: float, bytes_max: int | None) -> None:
         """Deletes the records written until `before`, then the oldest ones until the rest has at most bytes_max bytes.
 
         This deletes record by record and may delete the newest one. Kafka deletes whole segments, but it also rolls a
         segment that nothing is written to any more, so an idle partition becomes empty there, too.
         """
         first = next((index for index, one in enumerate(self.records) if one.at > before), len(self.records))
-        weight = sum(one.size for one in self.records[first:])
+        weight = sum(one.size_bytes for one in self.records[first:])
         while bytes_max is not None and weight > bytes_max:
-            weight -= self.records[first].size
+            weight -= self.records[first].size_bytes
             first += 1
         if first > 0:
-            self.begin_at(self.records[first].offset if first < len(self.records) else self.end)
+            self.delete_records_before(self.records[first].offset if first < len(self.records) else self.end)
 
-    def _first(self, offset: int) -> int:
+    def _index_of_offset(self, offset: int) -> int:
         return bisect_left(self.records, offset, key=lambda record: record.offset)
 
 
-def now() -> float:
+def loop_seconds() -> float:
     """Returns the event loop's time in seconds, which is virtual in a simulation; 0 if no loop runs yet."""
     try:
         return asyncio.get_running_loop().time()

@@ -35,7 +35,7 @@ class TooManyEntries(UnreadableMessage):
         super().__init__(f"{field}: {count} entries: expected at most {most} in all lists together")
 
 
-def check_entries(message: Message, size: int, most: int) -> None:
+def check_entry_count(message: Message, size: int, most: int) -> None:
     """Raises TooManyEntries if the lists of a message have more than `most` entries that are messages or texts.
 
     Lists at any depth count. size: the size of the message in bytes.
@@ -60,13 +60,13 @@ def _count_entries(message: Any, before: int, most: int, path: str) -> int:
 
 def fill_message(value: object, message: Message) -> None:
     """Copies a dataclass into a message whose fields have the same names. None leaves a message field unset."""
-    for name, fill, _ in _fields(cast(Hashable, type(value))):
+    for name, fill, _ in _field_converters(cast(Hashable, type(value))):
         fill(message, name, getattr(value, name))
 
 
-def value_from(message: Message, kind: type[T]) -> T:
+def value_from_message(message: Message, kind: type[T]) -> T:
     """Returns the dataclass of a message whose fields have the same names."""
-    return kind(*_values(cast(Hashable, kind))(message))
+    return kind(*_values_reader(cast(Hashable, kind))(message))
 
 
 Fill = Callable[[Any, str, Any], None]
@@ -75,15 +75,15 @@ Read = Callable[[Any, str], Any]
 _READS: dict[type, Callable[[Message], Any]] = {}
 
 
-def read_with(kind: type[T], read: Callable[[Message], T]) -> None:
+def register_reader(kind: type[T], read: Callable[[Message], T]) -> None:
     """Sets the function that reads a class inside other messages. Call it before the first such value is read."""
     _READS[kind] = read
 
 
 @cache
-def _values(kind: Any) -> Callable[[Message], Sequence[Any]]:
+def _values_reader(kind: Any) -> Callable[[Message], Sequence[Any]]:
     """Returns a reader of all fields of a message. Without conversions, which is usual, it reads all at once."""
-    fields = _fields(kind)
+    fields = _field_converters(kind)
     if len(fields) > 1 and all(read is getattr for _, _, read in fields):
         return attrgetter(*(name for name, _, _ in fields))
     reads = [(name, read) for name, _, read in fields]
@@ -91,68 +91,70 @@ def _values(kind: Any) -> Callable[[Message], Sequence[Any]]:
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, Fill, Read], ...]:
+def _field_converters(kind: Any) -> tuple[tuple[str, Fill, Read], ...]:
     if kind is Generation:
         names: Sequence[str] = Generation._fields
     else:
         names = [field.name for field in dataclasses.fields(kind)]
     hints = typing.get_type_hints(kind)
-    return tuple((name, *_mapping(hints[name])) for name in names)
+    return tuple((name, *_converter_of_hint(hints[name])) for name in names)
 
 
-def _mapping(hint: Any) -> tuple[Fill, Read]:
+def _converter_of_hint(hint: Any) -> tuple[Fill, Read]:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return _optional(next(part for part in typing.get_args(hint) if part is not type(None)))
+        return _optional_converter(next(part for part in typing.get_args(hint) if part is not type(None)))
     if origin is tuple:
-        return _repeated(typing.get_args(hint)[0])
+        return _repeated_converter(typing.get_args(hint)[0])
     if hint in (str, int, bool, bytes, float):
         return setattr, getattr
-    return _nested(hint)
+    return _nested_converter(hint)
 
 
-def _nested(kind: type) -> tuple[Fill, Read]:
-    def fill(message: Any, name: str, value: Any) -> None:
+def _nested_converter(kind: type) -> tuple[Fill, Read]:
+    def fill_nested(message: Any, name: str, value: Any) -> None:
         nested = getattr(message, name)
         nested.SetInParent()
         fill_message(value, nested)
 
     if read := _READS.get(kind):
-        return fill, lambda message, name: read(getattr(message, name))
-    return fill, lambda message, name: value_from(getattr(message, name), kind)
+        return fill_nested, lambda message, name: read(getattr(message, name))
+    return fill_nested, lambda message, name: value_from_message(getattr(message, name), kind)
 
 
-def _optional(kind: type) -> tuple[Fill, Read]:
-    fill_present, read_present = _nested(kind)
+def _optional_converter(kind: type) -> tuple[Fill, Read]:
+    fill_present, read_present = _nested_converter(kind)
 
-    def fill(message: Any, name: str, value: Any) -> None:
+    def fill_optional(message: Any, name: str, value: Any) -> None:
         if value is not None:
             fill_present(message, name, value)
 
-    return fill, lambda message, name: read_present(message, name) if message.HasField(name) else None
+    return fill_optional, lambda message, name: read_present(message, name) if message.HasField(name) else None
 
 
-def _repeated(item: Any) -> tuple[Fill, Read]:
+def _repeated_converter(item: Any) -> tuple[Fill, Read]:
     if item in (str, int, bytes, bool, float):
         return (
             lambda message, name, value: getattr(message, name).extend(value),
             lambda message, name: tuple(getattr(message, name)),
         )
     if typing.get_origin(item) is tuple:
-        return _repeated_pairs()
+        return _pairs_converter()
 
-    def fill(message: Any, name: str, value: Any) -> None:
+    def fill_repeated(message: Any, name: str, value: Any) -> None:
         repeated = getattr(message, name)
         for entry in value:
             fill_message(entry, repeated.add())
 
-    return fill, lambda message, name: tuple(value_from(entry, item) for entry in getattr(message, name))
+    return fill_repeated, lambda message, name: tuple(
+        value_from_message(entry, item) for entry in getattr(message, name)
+    )
 
 
-def _repeated_pairs() -> tuple[Fill, Read]:
-    def fill(message: Any, name: str, value: Any) -> None:
+def _pairs_converter() -> tuple[Fill, Read]:
+    def fill_pairs(message: Any, name: str, value: Any) -> None:
         repeated = getattr(message, name)
         for first, second in value:
             repeated.add(first=first, second=second)
 
-    return fill, lambda message, name: tuple((pair.first, pair.second) for pair in getattr(message, name))
+    return fill_pairs, lambda message, name: tuple((pair.first, pair.second) for pair in getattr(message, name))

@@ -16,7 +16,7 @@ _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
-def exposition() -> bytes:
+def exposition_text() -> bytes:
     """Returns all metrics in Prometheus' text form."""
     return generate_latest(REGISTRY)
 

@@ -140,7 +140,7 @@ class PodTerm:
     namespace_selector: PodSelector | None = None
 
     @property
-    def key(self) -> str:
+    def topology_key_or_hostname(self) -> str:
         return self.topology_key or HOSTNAME_LABEL
 
 
@@ -162,7 +162,7 @@ class Spread:
     others_only: bool = False
 
     @property
-    def key(self) -> str:
+    def topology_key_or_hostname(self) -> str:
         return self.topology_key or HOSTNAME_LABEL
 
 

@@ -26,17 +26,17 @@ class _Tools(local):
 _TOOLS: Final = _Tools()
 
 
-def pack(text: bytes) -> bytes:
+def pack_text(text: bytes) -> bytes:
     """Returns the compressed text; b"" stays b""."""
     return _TOOLS.compressor.compress(text) if text else b""
 
 
-def unpack(data: bytes) -> bytes:
+def unpack_text(data: bytes) -> bytes:
     """Returns the text that `pack` compressed. Raises NotPacked."""
-    return decompressed(data, UNPACKED_BYTES_MAX) if data else b""
+    return decompress_bounded(data, UNPACKED_BYTES_MAX) if data else b""
 
 
-def decompressed(data: bytes, bytes_max: int) -> bytes:
+def decompress_bounded(data: bytes, bytes_max: int) -> bytes:
     """Returns the content of a zstandard frame. Raises NotPacked, also for more than bytes_max bytes."""
     try:
         # The library looks at max_output_size only where the frame does not say its size itself.

@@ -4,7 +4,7 @@ _DOUBLINGS_MAX = 32
 """The most doublings of a pause. More would change nothing and would overflow at some point."""
 
 
-def doubled_seconds(first: float, longest: float, pauses: int) -> float:
+def doubled_pause_seconds(first: float, longest: float, pauses: int) -> float:
     """Returns the length of the next pause, after `pauses` others."""
     return min(longest, first * 2.0 ** min(pauses, _DOUBLINGS_MAX))
 
@@ -18,11 +18,11 @@ class Setbacks:
         self._longest_seconds = longest_seconds
         self._again_at = -float("inf")
 
-    def note(self, now: float) -> bool:
+    def note_failure(self, now: float) -> bool:
         """Counts a failed try and begins a pause. During a pause it does nothing: then it returns False."""
         if self.pause_seconds(now) > 0:
             return False
-        self._again_at = now + doubled_seconds(self._first_seconds, self._longest_seconds, self.count)
+        self._again_at = now + doubled_pause_seconds(self._first_seconds, self._longest_seconds, self.count)
         self.count += 1
         return True
 
@@ -30,6 +30,6 @@ class Setbacks:
         """Returns the seconds to wait until the next try; 0: none."""
         return max(0.0, self._again_at - now)
 
-    def end(self) -> None:
+    def note_success(self) -> None:
         """Ends the pause and resets the count, because a try succeeded."""
         self.count, self._again_at = 0, -float("inf")

@@ -22,7 +22,7 @@ CLUSTERS_NAMED_MAX: Final = 10
 """The most clusters that a refusal's details name."""
 
 
-def of_clusters(names: Iterable[str]) -> dict[str, str]:
+def details_of_clusters(names: Iterable[str]) -> dict[str, str]:
     """Returns the details of a refusal about clusters: their number, and the first of them by name."""
     every = sorted(names)
     return {"clusters": str(len(every)), "first_clusters": ",".join(every[:CLUSTERS_NAMED_MAX])}

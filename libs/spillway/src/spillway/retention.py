@@ -11,7 +11,7 @@ from spillway.bus import NoLog, Offsets
 log = structlog.get_logger()
 
 
-def clamped(positions: Offsets, begins: Offsets) -> dict[tuple[str, int], int]:
+def skip_deleted_records(positions: Offsets, begins: Offsets) -> dict[tuple[str, int], int]:
     """Returns the positions, each moved to its partition's beginning if it was before that.
 
     Logs and counts skipped offsets.

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from spillway.api import invalid
+from spillway.api import invalid_argument_error
 
 FLEET_SCOPE: Final = "fleet"
 SCOPE_KINDS: Final = ("fleet", "cluster", "workload")
@@ -45,4 +45,4 @@ def read_scope(text: str) -> Scope:
                 return Scope(cluster=name)
             case ["workload", namespace, name]:
                 return Scope(namespace=namespace, name=name)
-    raise invalid("scope", text, _EXPECTED)
+    raise invalid_argument_error("scope", text, _EXPECTED)

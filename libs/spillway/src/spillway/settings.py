@@ -57,7 +57,7 @@ def constant(default: T, doc: str, reason: str) -> T:
     return dataclasses.field(default=default, metadata={"doc": doc, "reason": reason})
 
 
-def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, shared: bool = False) -> T:
+def settings_from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, shared: bool = False) -> T:
     """Returns the settings of a frozen dataclass.
 
     Field log_level is the variable <prefix>LOG_LEVEL; tuples have commas.
@@ -66,29 +66,30 @@ def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, 
     shared: other dataclasses have variables under this prefix too (SPILLWAY_ before SPILLWAY_KAFKA_…), so only a
     variable that looks like a typing error is refused.
     """
-    names, constants = variables(kind, prefix), _constants(kind, prefix)
+    names, constants = fields_by_variable(kind, prefix), _constants_by_variable(kind, prefix)
     for variable in environ:
         if variable in constants:
             _warn_of_constant(variable, constants[variable])
         elif variable.startswith(prefix) and variable not in names and variable != CONSTANTS:
             _refuse_unknown(variable, environ[variable], list(names), prefix, shared)
     hints = typing.get_type_hints(kind, include_extras=True)
-    values = _turned_constants(environ, constants, hints, "" if shared else prefix)
+    values = _overridden_constants(environ, constants, hints, "" if shared else prefix)
     for variable, field in names.items():
         if variable in environ:
-            values[field.name] = _value(variable, environ[variable], hints[field.name], field)
+            values[field.name] = _parse_value(variable, environ[variable], hints[field.name], field)
         elif _default(field) is _REQUIRED:
-            raise SettingsError(f"{variable}: not set: expected {_expected(hints[field.name], field)}")
+            raise SettingsError(f"{variable}: not set: expected {_expected_text(hints[field.name], field)}")
     try:
         return kind(**values)
     except ValueError as error:
         raise SettingsError(f"{prefix}*: {error}") from error
 
 
-def describe(kind: type, prefix: str) -> str:
+def describe_variables(kind: type, prefix: str) -> str:
     """Returns one line per variable: its name, its default, its meaning."""
     rows = [
-        (name, _shown_default(field), field.metadata.get("doc", "")) for name, field in variables(kind, prefix).items()
+        (name, _shown_default(field), field.metadata.get("doc", ""))
+        for name, field in fields_by_variable(kind, prefix).items()
     ]
     wide_name = max((len(name) for name, _, _ in rows), default=0)
     wide_default = min(max((len(default) for _, default, _ in rows), default=0), 32)
@@ -97,11 +98,11 @@ def describe(kind: type, prefix: str) -> str:
 
 def help_text(summary: str, *sections: tuple[type, str]) -> str:
     """Returns the text of a service's --help: the summary, then every variable of each (dataclass, prefix)."""
-    tables = "\n".join(describe(kind, prefix) for kind, prefix in sections)
+    tables = "\n".join(describe_variables(kind, prefix) for kind, prefix in sections)
     return f"{summary.strip()}\n\nSettings are environment variables:\n{tables}"
 
 
-def variables(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
+def fields_by_variable(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
     """Returns the fields of a dataclass that operators may set, by the names of their variables."""
     return {
         prefix + field.name.upper(): field
@@ -110,7 +111,7 @@ def variables(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
     }
 
 
-def _constants(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
+def _constants_by_variable(kind: type, prefix: str) -> dict[str, dataclasses.Field[Any]]:
     return {prefix + field.name.upper(): field for field in dataclasses.fields(kind) if _is_constant(field)}
 
 
@@ -123,7 +124,7 @@ def _warn_of_constant(variable: str, field: dataclasses.Field[Any]) -> None:
     log.warning("%s: has no effect: it is a constant now, %s (%s): %s", variable, value, doc, reason)
 
 
-def _turned_constants(
+def _overridden_constants(
     environ: Mapping[str, str], constants: Mapping[str, dataclasses.Field[Any]], hints: Mapping[str, Any], prefix: str
 ) -> dict[str, Any]:
     """Returns the values that CONSTANTS sets for these constants, by field.
@@ -134,9 +135,9 @@ def _turned_constants(
     for entry in filter(None, map(str.strip, environ.get(CONSTANTS, "").split(","))):
         name, equals, text = entry.partition("=")
         if not equals:
-            raise SettingsError(f"{CONSTANTS}: {_cut(entry)}: expected NAME=value, with commas between")
+            raise SettingsError(f"{CONSTANTS}: {_short_repr(entry)}: expected NAME=value, with commas between")
         if field := constants.get(name):
-            values[field.name] = _value(name, text, hints[field.name], field)
+            values[field.name] = _parse_value(name, text, hints[field.name], field)
             log.warning("%s, for development alone: %s is %s, not %s", CONSTANTS, name, text, _shown_default(field))
         elif prefix and name.startswith(prefix):
             raise SettingsError(f"{CONSTANTS}: {name}: no such constant")
@@ -149,21 +150,21 @@ def _refuse_unknown(variable: str, value: str, known: list[str], prefix: str, sh
     if shared and not close:
         return
     hint = f"did you mean {short[close[0]]}?" if close else f"expected one of {', '.join(sorted(known))}"
-    shown = "(hidden)" if _SECRET.search(variable) else _cut(value)
+    shown = "(hidden)" if _SECRET.search(variable) else _short_repr(value)
     raise SettingsError(f"{variable}: {shown}: no such setting: {hint}")
 
 
-def _value(variable: str, text: str, hint: Any, field: dataclasses.Field[Any]) -> Any:
-    shown = "(hidden)" if field.metadata.get("secret") else _cut(text)
+def _parse_value(variable: str, text: str, hint: Any, field: dataclasses.Field[Any]) -> Any:
+    shown = "(hidden)" if field.metadata.get("secret") else _short_repr(text)
     try:
-        value = msgspec.convert(_raw(text, hint), hint, strict=False, dec_hook=_decode_other)
+        value = msgspec.convert(_msgspec_input(text, hint), hint, strict=False, dec_hook=_decode_path)
     except (msgspec.ValidationError, ValueError) as error:
         raise SettingsError(
-            f"{variable}: {shown}: expected {_expected(hint, field)}{_bound(str(error), field)}"
+            f"{variable}: {shown}: expected {_expected_text(hint, field)}{_bound_text(str(error), field)}"
         ) from error
     broken = _broken_range(value, field)
     if broken:
-        raise SettingsError(f"{variable}: {shown}: expected {_expected(hint, field)}, {broken}")
+        raise SettingsError(f"{variable}: {shown}: expected {_expected_text(hint, field)}, {broken}")
     return value
 
 
@@ -180,9 +181,9 @@ def _broken_range(value: object, field: dataclasses.Field[Any]) -> str:
     return ""
 
 
-def _raw(text: str, hint: Any) -> object:
+def _msgspec_input(text: str, hint: Any) -> object:
     """Returns the text in the form that msgspec converts from."""
-    bare = _bare(hint)
+    bare = _unannotated_hint(hint)
     if typing.get_origin(bare) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     if typing.get_origin(bare) in (typing.Union, types.UnionType) and not text.strip():
@@ -190,29 +191,29 @@ def _raw(text: str, hint: Any) -> object:
     return text if bare is str else text.strip()
 
 
-def _decode_other(kind: type, value: object) -> object:
+def _decode_path(kind: type, value: object) -> object:
     if kind is Path:
         return Path(str(value))
     raise NotImplementedError(f"settings of type {kind} cannot be read from text")
 
 
-def _bare(hint: Any) -> Any:
+def _unannotated_hint(hint: Any) -> Any:
     return hint.__origin__ if hasattr(hint, "__metadata__") else hint
 
 
-def _expected(hint: Any, field: dataclasses.Field[Any]) -> str:
+def _expected_text(hint: Any, field: dataclasses.Field[Any]) -> str:
     doc = field.metadata.get("doc", "")
     return f"{_type_name(hint)}{f' ({doc})' if doc else ''}"
 
 
-def _bound(error: str, field: dataclasses.Field[Any]) -> str:
+def _bound_text(error: str, field: dataclasses.Field[Any]) -> str:
     """Returns msgspec's words on a broken bound (`int` >= 0) or choice; its words on plain types add nothing."""
     found = re.search(r"[<>]=? -?[\d.]+|multiple of .*|matching regex .*|length .*", error)
     return f", {found.group(0)}" if found else ""
 
 
 def _type_name(hint: Any) -> str:
-    bare = _bare(hint)
+    bare = _unannotated_hint(hint)
     origin, arguments = typing.get_origin(bare), typing.get_args(bare)
     if origin is tuple:
         return f"a list of {_type_name(arguments[0])}, separated by commas"
@@ -244,6 +245,6 @@ def _shown_default(field: dataclasses.Field[Any]) -> str:
     return "(none)" if value in (None, "") else str(value)
 
 
-def _cut(text: str) -> str:
+def _short_repr(text: str) -> str:
     shown = repr(text)
     return shown if len(shown) <= 120 else shown[:120] + "…"

@@ -32,48 +32,50 @@ def hold_text(hold: str) -> str:
     return f"{_ON_HOLD}{hold}" if hold else ""
 
 
-def changed_text(field: str) -> str:
+def changed_field_text(field: str) -> str:
     """Returns the text of a field that somebody changed in the cluster; empty without one."""
     return f"{_CHANGED}{field}{_STAYS}" if field else ""
 
 
-def job_text(job: JobEnd | None) -> str:
+def job_end_text(job: JobEnd | None) -> str:
     """Returns the text of a Job that makes no more pods; empty for a Job that still makes some."""
     return f"{job.condition}: {job.succeeded}{_SUCCEEDED}" if job is not None else ""
 
 
-def is_over(job: JobEnd | None) -> bool:
+def is_job_over(job: JobEnd | None) -> bool:
     """Returns whether a Job is complete or has failed. A suspended Job is not over."""
     return job is not None and job.condition in JOB_OVER
 
 
-def joined(*texts: str) -> str:
+def join_texts(*texts: str) -> str:
     """Joins the parts of a message that are not empty."""
     return "; ".join(text for text in texts if text)
 
 
-def without_hold(message: str, details: StatusDetails) -> str:
+def message_without_hold(message: str, details: StatusDetails) -> str:
     """Returns the message without the text of its hold, which is its last part."""
     return message.removesuffix(hold_text(details.hold)).removesuffix("; ") if details.hold else message
 
 
-def with_hold(text: str, status: WorkloadStatus | None) -> str:
+def text_with_hold(text: str, status: WorkloadStatus | None) -> str:
     """Returns the text, followed by the hold of a status if it has one."""
-    hold = hold_text(details_of(status).hold)
+    hold = hold_text(details_of_status(status).hold)
     return f"{text}, {hold}" if hold else text
 
 
-def details_of(status: WorkloadStatus | None) -> StatusDetails:
+def details_of_status(status: WorkloadStatus | None) -> StatusDetails:
     """Returns the details of a status. Reads them from the message if a version without the field wrote the status.
 
     They are empty without a status, and for a status with neither details nor message.
     """
     if status is None:
         return NOTHING_TOLD
-    return status.details or (_details_of_older(status.state, status.message) if status.message else NOTHING_TOLD)
+    return status.details or (
+        _details_of_older_message(status.state, status.message) if status.message else NOTHING_TOLD
+    )
 
 
-def _details_of_older(state: str, message: str) -> StatusDetails:
+def _details_of_older_message(state: str, message: str) -> StatusDetails:
     """Reads the details from a message that an older version wrote, in the form "job; change; hold".
 
     A newer propagator, planner or command needs this as long as an older propagator or planner has written statuses.
@@ -82,11 +84,11 @@ def _details_of_older(state: str, message: str) -> StatusDetails:
     """
     before_hold, _, hold = message.partition(_ON_HOLD)
     before_change, _, change = before_hold.partition(_CHANGED)
-    job = _job_of_older(before_change) if state in _WITH_JOBS else None
+    job = _job_end_of_older_message(before_change) if state in _WITH_JOBS else None
     return StatusDetails(hold, change.partition(_STAYS)[0], job)
 
 
-def _job_of_older(words: str) -> JobEnd | None:
+def _job_end_of_older_message(words: str) -> JobEnd | None:
     condition, _, rest = words.partition(": ")
     number = rest.partition(_SUCCEEDED)[0]
     if condition not in JOB_ENDS:

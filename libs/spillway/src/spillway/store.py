@@ -101,28 +101,28 @@ class RedisStore:
 
     async def put_many(self, values: Mapping[str, bytes]) -> None:
         """Writes values. Some may be written before a failure, so the caller writes all of them again."""
-        async with self._bounded("put_many"):
+        async with self._bounded_call("put_many"):
             pairs = iter(values.items())
-            while batch := {self._value(key): value for key, value in islice(pairs, _BATCH_KEYS)}:
+            while batch := {self._value_key(key): value for key, value in islice(pairs, _BATCH_KEYS)}:
                 await self._redis.mset(cast(Any, batch))
 
     async def get(self, key: str) -> bytes | None:
-        async with self._bounded("get"):
-            return cast("bytes | None", await self._redis.get(self._value(key)))
+        async with self._bounded_call("get"):
+            return cast("bytes | None", await self._redis.get(self._value_key(key)))
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Returns the values that exist, in the order of the keys."""
-        async with self._bounded("get_many"):
+        async with self._bounded_call("get_many"):
             found: list[bytes | None] = []
-            for batch in _batches(keys):
-                found += cast("list[bytes | None]", await self._redis.mget([self._value(key) for key in batch]))
+            for batch in _key_batches(keys):
+                found += cast("list[bytes | None]", await self._redis.mget([self._value_key(key) for key in batch]))
         return {key: value for key, value in zip(keys, found, strict=True) if value is not None}
 
     async def delete(self, *keys: str) -> None:
         """Deletes the values and the histories of these keys."""
-        async with self._bounded("delete"):
-            for batch in _batches(keys):
-                await self._redis.unlink(*map(self._value, batch), *map(self._history, batch))
+        async with self._bounded_call("delete"):
+            for batch in _key_batches(keys):
+                await self._redis.unlink(*map(self._value_key, batch), *map(self._history_key, batch))
 
     async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
         """Adds blobs to the histories of their keys, in this order, and keeps the newest `keep` of each.
@@ -130,45 +130,45 @@ class RedisStore:
         A blob that is the newest already is not added again. Some may be added before a failure. The end that
         end_histories set for a history is removed.
         """
-        for blob_by_key in _rounds(entries):
-            async with self._bounded("append_histories"):
+        for blob_by_key in _rounds_of_unique_keys(entries):
+            async with self._bounded_call("append_histories"):
                 pipeline = self._redis.pipeline(transaction=False)
                 for key, blob in blob_by_key.items():
-                    pipeline.eval(_APPEND, 1, self._history(key), cast(Any, blob), str(keep))
+                    pipeline.eval(_APPEND, 1, self._history_key(key), cast(Any, blob), str(keep))
                 await pipeline.execute()
 
     async def end_histories(self, keys: Sequence[str], after_seconds: float) -> None:
         """Deletes the histories of these keys after that time, unless something is added to them meanwhile."""
-        async with self._bounded("end_histories"):
-            for batch in _batches(keys):
+        async with self._bounded_call("end_histories"):
+            for batch in _key_batches(keys):
                 pipeline = self._redis.pipeline(transaction=False)
                 for key in batch:
-                    pipeline.pexpire(self._history(key), round(after_seconds * 1000))
+                    pipeline.pexpire(self._history_key(key), round(after_seconds * 1000))
                 await pipeline.execute()
 
     async def history(self, key: str, limit: int) -> list[bytes]:
         """Returns the newest `limit` entries of a history, newest first."""
         if limit <= 0:
             return []
-        async with self._bounded("history"):
-            return cast("list[bytes]", await _answer(self._redis.lrange(self._history(key), 0, limit - 1)))
+        async with self._bounded_call("history"):
+            return cast("list[bytes]", await _await_reply(self._redis.lrange(self._history_key(key), 0, limit - 1)))
 
     async def marker(self) -> str:
         """Returns the value of the last set_marker.
 
         Empty after a FLUSHALL, or in a new Redis: then project everything again.
         """
-        async with self._bounded("marker"):
+        async with self._bounded_call("marker"):
             value = cast("bytes | None", await self._redis.get(self._prefix + MARKER_KEY))
         return (value or b"").decode()
 
     async def set_marker(self, value: str) -> None:
-        async with self._bounded("set_marker"):
+        async with self._bounded_call("set_marker"):
             await self._redis.set(self._prefix + MARKER_KEY, value)
 
-    async def inspect(self) -> StoreFound:
+    async def inspect_redis(self) -> StoreFound:
         """Returns the state of Redis, for the check of an installation. Reads only."""
-        async with self._bounded("inspect"):
+        async with self._bounded_call("inspect"):
             told: Mapping[str, Any] = await self._redis.info("default")
         failing = "err" in (told.get("aof_last_write_status"), told.get("rdb_last_bgsave_status"))
         return StoreFound(
@@ -179,14 +179,14 @@ class RedisStore:
             filled=bool(await self.marker()),
         )
 
-    def _value(self, key: str) -> str:
+    def _value_key(self, key: str) -> str:
         return f"{self._prefix}value:{key}"
 
-    def _history(self, key: str) -> str:
+    def _history_key(self, key: str) -> str:
         return f"{self._prefix}history:{key}"
 
     @asynccontextmanager
-    async def _bounded(self, call: str) -> AsyncIterator[None]:
+    async def _bounded_call(self, call: str) -> AsyncIterator[None]:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):
@@ -220,27 +220,27 @@ class MemoryStore:
         pass
 
     async def put_many(self, values: Mapping[str, bytes]) -> None:
-        await self._reach()
+        await self._simulate_call()
         self._values.update(values)
 
     async def get(self, key: str) -> bytes | None:
-        await self._reach()
+        await self._simulate_call()
         return self._values.get(key)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        await self._reach()
+        await self._simulate_call()
         return {key: self._values[key] for key in keys if key in self._values}
 
     async def delete(self, *keys: str) -> None:
-        await self._reach()
+        await self._simulate_call()
         for key in keys:
             self._values.pop(key, None)
             self._histories.pop(key, None)
             self._ends.pop(key, None)
 
     async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
-        await self._reach()
-        self._end()
+        await self._simulate_call()
+        self._delete_ended_histories()
         for key, blob in entries:
             self._ends.pop(key, None)
             history = self._histories.setdefault(key, [])
@@ -249,36 +249,36 @@ class MemoryStore:
             del history[keep:]
 
     async def end_histories(self, keys: Sequence[str], after_seconds: float) -> None:
-        await self._reach()
+        await self._simulate_call()
         ends_at = asyncio.get_running_loop().time() + after_seconds
         self._ends |= {key: ends_at for key in keys if key in self._histories}
 
-    def _end(self) -> None:
+    def _delete_ended_histories(self) -> None:
         now = asyncio.get_running_loop().time()
         for key in [key for key, ends_at in self._ends.items() if ends_at <= now]:
             del self._ends[key], self._histories[key]
 
     async def history(self, key: str, limit: int) -> list[bytes]:
-        await self._reach()
-        self._end()
+        await self._simulate_call()
+        self._delete_ended_histories()
         return self._histories.get(key, [])[: max(0, limit)]
 
     async def marker(self) -> str:
-        await self._reach()
+        await self._simulate_call()
         return self._marker
 
     async def set_marker(self, value: str) -> None:
-        await self._reach()
+        await self._simulate_call()
         self._marker = value
 
-    def flush(self) -> None:
+    def flush_all(self) -> None:
         """Deletes everything, as FLUSHALL does in Redis."""
         self._values.clear()
         self._histories.clear()
         self._ends.clear()
         self._marker = ""
 
-    async def _reach(self) -> None:
+    async def _simulate_call(self) -> None:
         if self.seconds:
             await asyncio.sleep(self.seconds)
         if not self.available:
@@ -288,11 +288,11 @@ class MemoryStore:
 Store = RedisStore | MemoryStore
 
 
-def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+def _key_batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     return (keys[start : start + _BATCH_KEYS] for start in range(0, len(keys), _BATCH_KEYS))
 
 
-def _rounds(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes]]:
+def _rounds_of_unique_keys(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes]]:
     """Yields the entries in rounds, in this order, with each key once in a round. So a round can be sent twice."""
     found: dict[str, bytes] = {}
     for key, blob in entries:
@@ -304,7 +304,7 @@ def _rounds(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes
         yield found
 
 
-async def _answer(reply: Awaitable[T] | T) -> T:
+async def _await_reply(reply: Awaitable[T] | T) -> T:
     """Awaits a reply.
 
     redis-py types these calls as answering at once or later; the asyncio client always answers later.

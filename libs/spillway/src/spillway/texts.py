@@ -10,33 +10,33 @@ if TYPE_CHECKING:
     from spillway.model_basics import ObjectReference
 
 
-def cut(text: str, characters_max: int) -> str:
+def cut_text(text: str, characters_max: int) -> str:
     """Returns a text from outside, cut to characters_max characters."""
     return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
-def cut_bytes(text: str, bytes_max: int) -> str:
+def cut_text_to_bytes(text: str, bytes_max: int) -> str:
     """Returns a text from outside, cut at the end of a character to at most bytes_max bytes of UTF-8."""
     if 4 * len(text) <= bytes_max:
         return text
     return text[:bytes_max].encode(errors="replace")[:bytes_max].decode(errors="ignore")
 
 
-def listed(names: Iterable[str], most: int = 20) -> str:
+def first_names_text(names: Iterable[str], most: int = 20) -> str:
     """Returns the first names in order, and the number of the others; empty for none."""
     every = sorted(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
 
 
-def counted(count: int, noun: str = "replica") -> str:
+def counted_noun(count: int, noun: str = "replica") -> str:
     """Returns a text as "1 replica" or "2 replicas"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def waiting(count: int, whose: str) -> str:
+def waiting_text(count: int, whose: str) -> str:
     """Returns a text as "1 replica of … waits" or "2 replicas of … wait"."""
-    return f"{counted(count)} {whose} {'waits' if count == 1 else 'wait'}"
+    return f"{counted_noun(count)} {whose} {'waits' if count == 1 else 'wait'}"
 
 
 def violation_text(one: Violation, of: str = "") -> str:

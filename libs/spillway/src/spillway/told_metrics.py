@@ -22,7 +22,7 @@ class ToldGauge(Collector):
         registry.register(self)
 
     @contextmanager
-    def told_by(self, tell: Tell) -> Iterator[None]:
+    def collecting_values_from(self, tell: Tell) -> Iterator[None]:
         """Registers `tell` for the time of this context. It is called each time the metrics are read."""
         self._told_by.append(tell)
         try:
@@ -31,10 +31,10 @@ class ToldGauge(Collector):
             self._told_by.remove(tell)
 
     def describe(self) -> Iterable[Metric]:
-        yield self._family()
+        yield self._new_family()
 
     def collect(self) -> Iterable[Metric]:
-        family, values = self._family(), dict[str, float]()
+        family, values = self._new_family(), dict[str, float]()
         for tell in self._told_by:
             for label, value in tell().items():
                 values[label] = max(value, values.get(label, value))
@@ -42,5 +42,5 @@ class ToldGauge(Collector):
             family.add_metric([label], values[label])
         yield family
 
-    def _family(self) -> GaugeMetricFamily:
+    def _new_family(self) -> GaugeMetricFamily:
         return GaugeMetricFamily(self.name, self.documentation, labels=[self.label])

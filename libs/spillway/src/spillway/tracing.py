@@ -79,10 +79,10 @@ def configure(service: str, settings: TraceSettings, instance: str = "") -> None
     insecure = not settings.otlp_endpoint.startswith("https://")
     exporter = OTLPSpanExporter(endpoint=settings.otlp_endpoint, insecure=insecure, timeout=_SHUTDOWN_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    use(provider)
+    use_provider(provider)
 
 
-def use(provider: Any) -> None:
+def use_provider(provider: Any) -> None:
     """Sends the spans of this process to a TracerProvider until shutdown."""
     global _provider, _tracer
     _provider, _tracer = provider, provider.get_tracer("spillway")
@@ -113,12 +113,12 @@ def current() -> Span:
     return trace.get_current_span()
 
 
-def headers() -> Headers:
+def current_trace_headers() -> Headers:
     """Returns the headers with which a reader continues the current span; empty if it is not recorded."""
-    return () if _tracer is None else _headers_of(trace.get_current_span())
+    return () if _tracer is None else _headers_of_span(trace.get_current_span())
 
 
-def carried(found: Iterable[tuple[str, bytes]]) -> Headers:
+def select_trace_headers(found: Iterable[tuple[str, bytes]]) -> Headers:
     """Returns the trace headers from all headers of a record or a call; empty when tracing is off.
 
     Of several headers of one name the first counts. Without a traceparent of the right length there is no trace, and a
@@ -136,7 +136,7 @@ def carried(found: Iterable[tuple[str, bytes]]) -> Headers:
     return ((PARENT, parent), (STATE, state)) if 0 < len(state) <= STATE_BYTES_MAX else ((PARENT, parent),)
 
 
-def _headers_of(span: Span) -> Headers:
+def _headers_of_span(span: Span) -> Headers:
     if not span.get_span_context().trace_flags.sampled:
         return ()
     carrier: dict[str, str] = {}
@@ -144,7 +144,7 @@ def _headers_of(span: Span) -> Headers:
     return tuple((name, value.encode()) for name, value in carrier.items())
 
 
-def _context(found: Headers) -> Context:
+def _context_of_headers(found: Headers) -> Context:
     carrier = {name: value.decode("ascii", "replace") for name, value in found if name in FIELDS}
     return _PROPAGATOR.extract(carrier, Context())
 
@@ -155,7 +155,7 @@ class Origins(Generic[K]):
     def __init__(self) -> None:
         self._headers: dict[K, Headers] = {}
 
-    def note(self, key: K, found: Headers) -> None:
+    def note_origin(self, key: K, found: Headers) -> None:
         """Stores the trace of a key, for the decision that follows from it. Empty headers change nothing."""
         if found:
             self._headers.pop(key, None)
@@ -163,36 +163,36 @@ class Origins(Generic[K]):
             if len(self._headers) > ORIGINS_MAX:
                 del self._headers[next(iter(self._headers))]
 
-    def get(self, key: K) -> Headers:
+    def find_origin(self, key: K) -> Headers:
         return self._headers.get(key, ())
 
-    def take(self, key: K) -> Headers:
+    def take_origin(self, key: K) -> Headers:
         return self._headers.pop(key, ())
 
 
 # ── Spans ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def span(
+def continue_trace(
     name: str, kind: SpanKind = INTERNAL, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
     """Continues a trace: the parent's, or else the current one. Does nothing when there is none."""
     if _tracer is None or not (parent or trace.get_current_span().is_recording()):
         return _OFF
-    return _span(_tracer, name, kind, attributes, _context(parent) if parent else None)
+    return _started_span(_tracer, name, kind, attributes, _context_of_headers(parent) if parent else None)
 
 
-def begin(
+def begin_or_continue_trace(
     name: str, kind: SpanKind, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
     """Continues a trace as `span` does, or begins one when there is none."""
     current = trace.get_current_span()
     if _tracer is None or (not parent and current is not INVALID_SPAN and not current.is_recording()):
         return _OFF
-    return _span(_tracer, name, kind, attributes, _context(parent) if parent else None)
+    return _started_span(_tracer, name, kind, attributes, _context_of_headers(parent) if parent else None)
 
 
-def process(topic: str, reader: str, attributes: Attributes, parent: Headers) -> AbstractContextManager[Span]:
+def processing_span(topic: str, reader: str, attributes: Attributes, parent: Headers) -> AbstractContextManager[Span]:
     """Opens a span for a reader's work on records of a topic.
 
     parent: headers of the newest record; without them no span.
@@ -206,10 +206,12 @@ def process(topic: str, reader: str, attributes: Attributes, parent: Headers) ->
         "messaging.destination.name": topic,
         "messaging.consumer.group.name": reader,
     }
-    return span(f"process {topic}", CONSUMER, {**named, **attributes}, parent)
+    return continue_trace(f"process {topic}", CONSUMER, {**named, **attributes}, parent)
 
 
-def decision(name: str, parent: Headers | None, started_ns: int, attributes: Attributes = NO_ATTRIBUTES) -> Headers:
+def record_decision(
+    name: str, parent: Headers | None, started_ns: int, attributes: Attributes = NO_ATTRIBUTES
+) -> Headers:
     """Records a decision that began at started_ns as a span. Returns the headers for the records of the decision.
 
     parent: headers of its input; empty headers: no span and no new trace. None: a trace begins here.
@@ -217,13 +219,13 @@ def decision(name: str, parent: Headers | None, started_ns: int, attributes: Att
     if _tracer is None or parent == ():
         return ()
     named = {"messaging.system": "kafka", "messaging.operation.type": "create", "messaging.operation.name": "decide"}
-    context = _context(parent) if parent else Context()
+    context = _context_of_headers(parent) if parent else Context()
     one = _tracer.start_span(name, context, PRODUCER, {**named, **attributes}, start_time=started_ns)
     one.end()
-    return _headers_of(one)
+    return _headers_of_span(one)
 
 
-def sending(
+def sending_span(
     topics: Collection[str], records: int, client: str, traces: Collection[Headers], *, goes_on: bool
 ) -> AbstractContextManager[Span]:
     """Opens a span for one write of many records. Its parent is the first decision; it has links to the others.
@@ -245,30 +247,30 @@ def sending(
         attributes["messaging.destination.name"] = topic = next(iter(topics))
         name = f"send {topic}"
     if not first:
-        return span(name, PRODUCER, attributes)
-    links = [Link(trace.get_current_span(_context(found)).get_span_context()) for found in (first, *others)]
-    return _span(_tracer, name, CLIENT, attributes, _context(first), links)
+        return continue_trace(name, PRODUCER, attributes)
+    links = [Link(trace.get_current_span(_context_of_headers(found)).get_span_context()) for found in (first, *others)]
+    return _started_span(_tracer, name, CLIENT, attributes, _context_of_headers(first), links)
 
 
-def rpc(path: str) -> Attributes:
+def rpc_attributes(path: str) -> Attributes:
     """Returns the attributes of a call. path: /package.Service/Method."""
     return {"rpc.system.name": "grpc", "rpc.method": path[1:]}
 
 
-def rpc_ended(one: Span, code: str, *, failed: bool) -> None:
+def note_rpc_ended(one: Span, code: str, *, failed: bool) -> None:
     one.set_attribute("rpc.response.status_code", code)
     if failed:
-        fail(one, code)
+        mark_failed(one, code)
 
 
-def fail(one: Span, error: str) -> None:
+def mark_failed(one: Span, error: str) -> None:
     """Marks a span as failed. error: one of a fixed set of names, never the text of an error."""
     one.set_attribute("error.type", error)
     one.set_status(Status(StatusCode.ERROR))
 
 
 @contextmanager
-def _span(
+def _started_span(
     tracer: trace.Tracer,
     name: str,
     kind: SpanKind,
@@ -283,5 +285,5 @@ def _span(
         try:
             yield one
         except BaseException as error:
-            fail(one, type(error).__name__)
+            mark_failed(one, type(error).__name__)
             raise

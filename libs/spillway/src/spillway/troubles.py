@@ -62,10 +62,10 @@ def code_of_record(code: int, text: str) -> int:
 
     A number of a newer version that this version does not know stays as it is: it is no sign of loss.
     """
-    return code or _code_of_older(text)
+    return code or _code_of_older_text(text)
 
 
-def _code_of_older(text: str) -> TroubleCode:
+def _code_of_older_text(text: str) -> TroubleCode:
     """Returns the code of a text "what: reason: detail" by a version before codes.
 
     It is needed while a newer planner reads an older snapshot, which is upgraded last (docs/operations.md, Upgrade).

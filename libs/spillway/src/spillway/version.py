@@ -11,11 +11,11 @@ from zlib import crc32
 from spillway.v1 import events_pb2, lending_pb2, planner_pb2, scaling_pb2
 
 
-def _digest() -> str:
+def _digest_of_messages() -> str:
     digest = 0
     for messages in (events_pb2, planner_pb2, scaling_pb2, lending_pb2):
         digest = crc32(messages.DESCRIPTOR.serialized_pb, digest)
     return f"{digest:08x}"
 
 
-VERSION: Final = f"{version_of('spillway')}+{_digest()}"
+VERSION: Final = f"{version_of('spillway')}+{_digest_of_messages()}"

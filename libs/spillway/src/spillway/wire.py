@@ -13,12 +13,19 @@ from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved
 from spillway.former_words import with_words_of_today
-from spillway.messages import TooManyEntries, UnreadableMessage, check_entries, fill_message, read_with, value_from
+from spillway.messages import (
+    TooManyEntries,
+    UnreadableMessage,
+    check_entry_count,
+    fill_message,
+    register_reader,
+    value_from_message,
+)
 from spillway.model import HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
-from spillway.packed import NotPacked, decompressed
+from spillway.packed import NotPacked, decompress_bounded
 from spillway.v1 import events_pb2
 
-__all__ = ["TooManyEntries", "UnreadableMessage", "check_entries", "fill_message", "value_from"]
+__all__ = ["TooManyEntries", "UnreadableMessage", "check_entry_count", "fill_message", "value_from_message"]
 
 TYPE_PREFIX = "spillway.v1."
 
@@ -55,18 +62,18 @@ def event_type(event: Event) -> str:
     return TYPE_PREFIX + type(event).__name__
 
 
-def encode(event: Event) -> bytes:
+def encode_event(event: Event) -> bytes:
     message = _MESSAGE_BY_EVENT[type(event)]()
     fill_message(event, message)
     return message.SerializeToString()
 
 
-def encode_record(event: Event) -> bytes:
+def encode_bounded_event(event: Event) -> bytes:
     """Returns the bytes of an event. Raises TooManyEntries for more entries than `decode` accepts."""
     message = _MESSAGE_BY_EVENT[type(event)]()
     fill_message(event, message)
     data = message.SerializeToString()
-    check_entries(message, len(data), _ENTRIES_MAX.get(type(event), RECORD_ENTRIES_MAX))
+    check_entry_count(message, len(data), _ENTRIES_MAX.get(type(event), RECORD_ENTRIES_MAX))
     return data
 
 
@@ -85,7 +92,7 @@ def largest_field(event: Event) -> tuple[str, int]:
     return max(sizes.items(), key=lambda entry: entry[1], default=("", 0))
 
 
-def event_of(kind: str) -> type[Event]:
+def event_class_of(kind: str) -> type[Event]:
     """Returns the event class of a type. Raises UnknownKind."""
     event = _EVENT_BY_TYPE.get(kind)
     if event is None:
@@ -93,12 +100,12 @@ def event_of(kind: str) -> type[Event]:
     return event
 
 
-def decode(topic: str, kind: str, data: bytes) -> Event:
+def decode_event(topic: str, kind: str, data: bytes) -> Event:
     """Returns the event in a record.
 
     Raises UnreadableMessage for an unknown kind, a kind of another topic, or bad bytes.
     """
-    event = event_of(kind)
+    event = event_class_of(kind)
     if event not in EVENTS_BY_TOPIC[topic]:
         raise UnreadableMessage(f"ce_type {kind!r} does not belong on topic {topic}")
     message = _MESSAGE_BY_EVENT[event]()
@@ -106,23 +113,23 @@ def decode(topic: str, kind: str, data: bytes) -> Event:
         message.ParseFromString(data)
     except DecodeError as error:
         raise UnreadableMessage(f"{kind}: not protobuf of that type: {error}") from error
-    check_entries(message, len(data), _ENTRIES_MAX.get(event, RECORD_ENTRIES_MAX))
-    return with_words_of_today(value_from(message, event))
+    check_entry_count(message, len(data), _ENTRIES_MAX.get(event, RECORD_ENTRIES_MAX))
+    return with_words_of_today(value_from_message(message, event))
 
 
-def _policy(data: bytes) -> Policy:
-    return value_from(events_pb2.Policy.FromString(data), Policy)
+def _decode_policy(data: bytes) -> Policy:
+    return value_from_message(events_pb2.Policy.FromString(data), Policy)
 
 
-_kept_policy = lru_cache(maxsize=POLICIES_KEPT_MAX)(_policy)
+_kept_policy = lru_cache(maxsize=POLICIES_KEPT_MAX)(_decode_policy)
 
 
 def _shared_policy(data: bytes) -> Policy:
     """Returns a policy from a cache: workloads share few policies, and most of a declaration to read is its policy."""
-    return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _policy(data)
+    return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _decode_policy(data)
 
 
-read_with(Policy, lambda message: _shared_policy(message.SerializeToString()))
+register_reader(Policy, lambda message: _shared_policy(message.SerializeToString()))
 
 
 # ── Columns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +141,7 @@ class _Strings:
     def __init__(self) -> None:
         self.index: dict[str, int] = {}
 
-    def id(self, text: str) -> int:
+    def index_of(self, text: str) -> int:
         return self.index.setdefault(text, len(self.index))
 
 
@@ -146,7 +153,7 @@ def pack_columns(columns: NodeColumns) -> bytes:
     strings = _Strings()
     for index, resource in enumerate(columns.resources):
         message.resources.add(
-            name=strings.id(resource),
+            name=strings.index_of(resource),
             allocatable=columns.allocatable[index].tolist(),
             requested=columns.requested[index].tolist(),
         )
@@ -154,9 +161,9 @@ def pack_columns(columns: NodeColumns) -> bytes:
         _fill_labels(message.label_sets.add(), labels, strings)
     for taints in columns.taint_sets:
         message.taint_sets.add(
-            keys=[strings.id(taint.key) for taint in taints],
-            values=[strings.id(taint.value) for taint in taints],
-            effects=[strings.id(taint.effect) for taint in taints],
+            keys=[strings.index_of(taint.key) for taint in taints],
+            values=[strings.index_of(taint.value) for taint in taints],
+            effects=[strings.index_of(taint.effect) for taint in taints],
         )
     _fill_pod_tables(message, columns.pod_tables, strings)
     for name in ("label_set", "taint_set", "state", "unschedulable", "pod_rows", "pod_sets", "pod_counts"):
@@ -176,9 +183,9 @@ def unpack_columns(data: bytes) -> NodeColumns:
     if not data:
         return column_values.NO_NODES
     try:
-        unpacked = decompressed(data, COLUMNS_BYTES_MAX)
+        unpacked = decompress_bounded(data, COLUMNS_BYTES_MAX)
         message = events_pb2.NodeColumns.FromString(unpacked)
-        check_entries(message, len(unpacked), COLUMNS_ENTRIES_MAX)
+        check_entry_count(message, len(unpacked), COLUMNS_ENTRIES_MAX)
         columns = _columns_from(message)
     except (NotPacked, DecodeError, IndexError, ValueError) as error:
         raise UnreadableMessage(f"columns: {error}") from error
@@ -196,7 +203,7 @@ def _columns_from(message: events_pb2.NodeColumns) -> NodeColumns:
         allocatable=_matrix([resource.allocatable for resource in message.resources], len(message.names)),
         requested=_matrix([resource.requested for resource in message.resources], len(message.names)),
         label_sets=tuple(_labels_from(labels, strings) for labels in message.label_sets),
-        label_set=_integers(message.label_set),
+        label_set=_int64_array(message.label_set),
         taint_sets=tuple(
             tuple(
                 Taint(strings[key], strings[value], strings[effect])
@@ -204,40 +211,40 @@ def _columns_from(message: events_pb2.NodeColumns) -> NodeColumns:
             )
             for taints in message.taint_sets
         ),
-        taint_set=_integers(message.taint_set),
-        state=_integers(message.state),
-        unschedulable=_integers(message.unschedulable),
+        taint_set=_int64_array(message.taint_set),
+        state=_int64_array(message.state),
+        unschedulable=_int64_array(message.unschedulable),
         ports=tuple(
             (row, HostPort(port.ip, port.protocol, port.port))
             for row, port in zip(message.port_rows, message.ports, strict=True)
         ),
         pod_tables=_pod_tables_from(message, strings),
-        pod_rows=_integers(message.pod_rows),
-        pod_sets=_integers(message.pod_sets),
-        pod_counts=_integers(message.pod_counts),
+        pod_rows=_int64_array(message.pod_rows),
+        pod_sets=_int64_array(message.pod_sets),
+        pod_counts=_int64_array(message.pod_counts),
     )
 
 
 def _matrix(rows: Sequence[Any], width: int) -> Int64s:
     if not rows:
         return np.zeros((0, width), np.int64)
-    return np.stack([_integers(row) for row in rows])
+    return np.stack([_int64_array(row) for row in rows])
 
 
-def _integers(repeated: Any) -> Int64s:
+def _int64_array(repeated: Any) -> Int64s:
     """Returns an array of a repeated field. upb converts its scalars at once; a loop over them is 27 times slower."""
     return np.asarray(repeated).astype(np.int64, copy=False)
 
 
 def _fill_labels(message: Any, labels: LabelSet, strings: _Strings) -> None:
-    message.keys.extend(strings.id(key) for key, _ in labels)
-    message.values.extend(strings.id(value) for _, value in labels)
+    message.keys.extend(strings.index_of(key) for key, _ in labels)
+    message.values.extend(strings.index_of(value) for _, value in labels)
 
 
 def _fill_pod_tables(message: Any, tables: Sequence[PodTable], strings: _Strings) -> None:
     terms: dict[PodTerm, int] = {}
     for table in tables:
-        filled = message.pod_tables.add(namespace=strings.id(table.namespace), terminating=table.terminating)
+        filled = message.pod_tables.add(namespace=strings.index_of(table.namespace), terminating=table.terminating)
         filled.labels.SetInParent()
         _fill_labels(filled.labels, table.labels, strings)
         filled.apart.extend(terms.setdefault(term, len(terms)) for term in table.apart)
@@ -246,7 +253,7 @@ def _fill_pod_tables(message: Any, tables: Sequence[PodTable], strings: _Strings
 
 
 def _pod_tables_from(message: Any, strings: list[str]) -> tuple[PodTable, ...]:
-    terms = [value_from(term, PodTerm) for term in message.pod_terms]
+    terms = [value_from_message(term, PodTerm) for term in message.pod_terms]
     return tuple(
         PodTable(
             namespace=strings[table.namespace],

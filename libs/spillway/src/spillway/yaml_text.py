@@ -31,13 +31,13 @@ class ValueBudget:
         self._most = self._left = most
         self._repeated_left = REPEATED_BYTES_MAX
 
-    def take(self, values: int = 1) -> None:
+    def take_values(self, values: int = 1) -> None:
         """Takes values from the budget. Raises yaml.YAMLError when the budget has fewer left."""
         self._left -= values
         if self._left < 0:
             raise yaml.YAMLError(f"more than {self._most} values")
 
-    def takes_repeated(self, count: int) -> bool:
+    def take_repeated_bytes(self, count: int) -> bool:
         """Returns whether so many bytes are left, and takes them if so."""
         if count > self._repeated_left:
             return False
@@ -69,7 +69,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise yaml.YAMLError(f"nested deeper than {DEPTH_MAX}")
-        self._budget.take()
+        self._budget.take_values()
 
     def ascend_resolver(self) -> None:
         self._depth -= 1
@@ -82,16 +82,16 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
         finally:
             self._flattening -= 1
         if self._flattening:
-            self._take_merged(len(node.value))
+            self._count_merged_entries(len(node.value))
         if len(node.value) > MERGED_MAX and node.value[0][0].start_mark.index < node.start_mark.index:
             raise yaml.YAMLError(f"{len(node.value)} entries are merged: expected at most {MERGED_MAX}")
 
-    def _take_merged(self, entries: int) -> None:
+    def _count_merged_entries(self, entries: int) -> None:
         """Counts entries before they are copied. A mapping without entries costs as much as one with one entry."""
         self._merged += max(1, entries)
         if self._merged > self._merged_max:
             raise yaml.YAMLError(f"{self._merged} entries are merged in all: expected at most {self._merged_max}")
-        self._budget.take(max(1, entries))
+        self._budget.take_values(max(1, entries))
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if node.tag in _NUMBERS and len(node.value) > NUMBER_CHARACTERS_MAX:
@@ -104,10 +104,10 @@ def read_yaml(text: str | bytes) -> Any:
 
     Raises yaml.YAMLError, or ValueError for bytes that are no text.
     """
-    return read_counted(text, ValueBudget(NODES_MAX))
+    return read_yaml_within_budget(text, ValueBudget(NODES_MAX))
 
 
-def read_counted(text: str | bytes, budget: ValueBudget, merged_max: int = NODES_MAX) -> Any:
+def read_yaml_within_budget(text: str | bytes, budget: ValueBudget, merged_max: int = NODES_MAX) -> Any:
     """Returns the document as read_yaml does. Its values are taken from the budget, also if it cannot be read."""
     try:
         loader = BoundedLoader(text, budget, merged_max)

@@ -10,9 +10,9 @@ from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.rpc.calls import LENDING
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
-from spillway.running.process import Process, help_asked, run
-from spillway.running.serving import instance_at, serve
-from spillway.settings import from_environment
+from spillway.running.process import Process, print_help_if_asked, run
+from spillway.running.serving import instance_name_with_address, serve_standby
+from spillway.settings import settings_from_environment
 
 PREFIX = "SPILLWAY_DESCHEDULER_"
 SECTIONS = ((DeschedulerSettings, PREFIX), (RpcSettings, "SPILLWAY_RPC_"), (KafkaSettings, "SPILLWAY_KAFKA_"))
@@ -20,15 +20,17 @@ SECTIONS = ((DeschedulerSettings, PREFIX), (RpcSettings, "SPILLWAY_RPC_"), (Kafk
 
 async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
-    settings = from_environment(DeschedulerSettings, os.environ, PREFIX)
-    rpc = from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
-    kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
+    settings = settings_from_environment(DeschedulerSettings, os.environ, PREFIX)
+    rpc = settings_from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
+    kafka = settings_from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     async with KafkaBus(kafka, "", f"spillway/descheduler/{process.instance}") as bus:
-        descheduler = Descheduler(bus, settings, instance_at(process, rpc), lambda: time.time_ns() // 1_000_000)
-        await serve(process, bus, RpcServer(descheduler, rpc, LENDING, fleet=bus.fleet), descheduler)
+        descheduler = Descheduler(
+            bus, settings, instance_name_with_address(process, rpc), lambda: time.time_ns() // 1_000_000
+        )
+        await serve_standby(process, bus, RpcServer(descheduler, rpc, LENDING, fleet=bus.fleet), descheduler)
 
 
 if __name__ == "__main__":
-    if help_asked("descheduler: decides which lent nodes go back to their owners.", *SECTIONS):
+    if print_help_if_asked("descheduler: decides which lent nodes go back to their owners.", *SECTIONS):
         sys.exit(0)
     sys.exit(run("descheduler", main))

@@ -50,34 +50,36 @@ class LendingIntake:
         self.origins = tracing.Origins[str]()
         self._blocks = CapacityStarts()
 
-    def starts(self, ends: Offsets) -> Offsets:
-        return self._blocks.take(lambda cluster: self.state.view(cluster).epoch)
+    def start_offsets(self, ends: Offsets) -> Offsets:
+        return self._blocks.take_start_offsets(lambda cluster: self.state.view(cluster).epoch)
 
-    def take(self, record: Record, live: bool) -> None:
+    def apply_record(self, record: Record, live: bool) -> None:
         """Applies a record. Raises UnreadableMessage."""
         event = record.event
         other_claim = isinstance(event, TurnTaken) and event.service != "snapshot"
         if other_claim or (self.writing and record.topic in OWN):
             return
-        trace = tracing.carried(record.headers) if self.writing else ()
-        with tracing.process(record.topic, "descheduler", {"messaging.kafka.message.key": record.key}, trace):
-            self._take(record, live)
+        trace = tracing.select_trace_headers(record.headers) if self.writing else ()
+        with tracing.processing_span(record.topic, "descheduler", {"messaging.kafka.message.key": record.key}, trace):
+            self._apply_to_state(record, live)
         if event is not None and record.topic in ORIGINS:
-            self.origins.note(record.key if record.topic == LENDING.name else record.key.partition("/")[0], trace)
+            self.origins.note_origin(
+                record.key if record.topic == LENDING.name else record.key.partition("/")[0], trace
+            )
 
-    def _take(self, record: Record, live: bool) -> None:
+    def _apply_to_state(self, record: Record, live: bool) -> None:
         event = record.event
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
         if event is None:
-            self.state.forget(record.topic, record.key)
+            self.state.apply_tombstone(record.topic, record.key)
         elif isinstance(event, CapacityReported | CapacityChanged):
-            self.state.apply(event, NEVER, record.offset, unpack_columns(event.columns))
+            self.state.apply_event(event, NEVER, record.offset, unpack_columns(event.columns))
             if isinstance(event, CapacityReported) and not live:
-                self._blocks.note(event, record.partition)
+                self._blocks.note_block(event, record.partition)
         else:
-            self.state.apply(event, offset=record.offset)
+            self.state.apply_event(event, offset=record.offset)
 
-    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
+    async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
         """Does nothing after a batch: the next step looks at the changes."""
 
 

@@ -19,7 +19,7 @@ from spillway.bus import Bus, Headers
 from spillway.dead_letters import UnwritableEvent
 from spillway.events_lending import NodeRecalled, RecallSettled
 from spillway.model import NO_GENERATION, Generation
-from spillway.rpc.security import CALLER, name_of_caller
+from spillway.rpc.security import CALLER, current_caller_name
 from spillway.running.failed_decisions import FailedDecisions
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, Written
@@ -69,11 +69,11 @@ class Descheduler:
         """
         await self.standby.run(stopping)
 
-    def begin(self) -> Follower:
+    def begin_life(self) -> Follower:
         self._intake = LendingIntake(DeschedulerState(self._settings.rules()))
         return follower_into(self._intake, self._bus)
 
-    def use(self) -> None:
+    def use_new_state(self) -> None:
         self._state = self._intake.state
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,28 +81,34 @@ class Descheduler:
     async def take_turn(self, turn: WriterTurn) -> None:
         self._intake.writing = True
         self._reviewed_ms = 0
-        log.info("turn taken", epoch=turn.epoch, lent=sum(len(self._state.lent(one)) for one in self._state.loans))
+        log.info(
+            "turn taken",
+            epoch=turn.epoch,
+            lent=sum(len(self._state.open_loans_by_node(one)) for one in self._state.loans),
+        )
 
     def pause_seconds(self) -> float:
         return self._settings.look_seconds
 
-    def step(self, turn: WriterTurn) -> Decisions:
+    def decide_step(self, turn: WriterTurn) -> Decisions:
         """Decides on the requests first, then on the clusters that changed."""
-        decided = self.standby.requests.decide(turn.next_generation, apply=self._apply)
+        decided = self.standby.requests.decide_next_group(turn.next_generation, apply=self._apply_events)
         now_ms = self._wall_ms()
         if now_ms - self._reviewed_ms >= self._settings.review_seconds * 1000:
             self._reviewed_ms = now_ms
-            self._state.review()
-        self._state.dirty.update(self._failed.ended())
+            self._state.mark_all_dirty()
+        self._state.dirty.update(self._failed.take_ended_pauses())
         if self._state.dirty:
             began, began_ns = perf_counter(), tracing.clock_ns()
-            for cluster, events in recalling.steps(self._state, turn.next_generation, now_ms, self._failed.decision_of):
-                self._take(cluster, events, decided, began_ns)
+            for cluster, events in recalling.decide_dirty_clusters(
+                self._state, turn.next_generation, now_ms, self._failed.decide_unless_paused
+            ):
+                self._apply_cluster_events(cluster, events, decided, began_ns)
             metrics.RECALL_LOOK_SECONDS.observe(perf_counter() - began)
-            self._gauge()
+            self._update_gauges()
         return decided
 
-    def _take(self, cluster: str, events: Sequence[Written], decided: Decisions, began_ns: int) -> None:
+    def _apply_cluster_events(self, cluster: str, events: Sequence[Written], decided: Decisions, began_ns: int) -> None:
         """Applies the events that are due for a cluster.
 
         If no record can hold one of them, nothing changes, and only this cluster is left alone for a while.
@@ -111,28 +117,28 @@ class Descheduler:
         """
         first = len(decided.events)
         try:
-            decided.add(events)
+            decided.add_events(events)
         except UnwritableEvent as error:
-            self._failed.note(cluster, error)
+            self._failed.note_failure(cluster, error)
             return
-        self._apply(events)
+        self._apply_events(events)
         recall: Headers = ()
         for index, event in enumerate(events, first):
             if isinstance(event, NodeRecalled):
                 if not recall:
-                    origin = self._intake.origins.take(cluster) or None
-                    recall = tracing.decision("decide recall", origin, began_ns, {"k8s.cluster.name": cluster})
+                    origin = self._intake.origins.take_origin(cluster) or None
+                    recall = tracing.record_decision("decide recall", origin, began_ns, {"k8s.cluster.name": cluster})
                 decided.traces[index] = recall
             elif isinstance(event, RecallSettled):
-                origin = self._intake.origins.take(f"{cluster}/{event.node}")
-                decided.traces[index] = tracing.decision(
+                origin = self._intake.origins.take_origin(f"{cluster}/{event.node}")
+                decided.traces[index] = tracing.record_decision(
                     "decide settled", origin, began_ns, {"k8s.node.name": event.node}
                 )
 
-    def _apply(self, events: Sequence[Written]) -> None:
+    def _apply_events(self, events: Sequence[Written]) -> None:
         recalling.apply_events(self._state, events)
 
-    def written(self, events: Sequence[Written]) -> None:
+    def note_written_events(self, events: Sequence[Written]) -> None:
         for event in events:
             if isinstance(event, NodeRecalled):
                 loan = self._state.loans.get(event.cluster, {}).get(event.node)
@@ -148,55 +154,67 @@ class Descheduler:
         for gauge in (metrics.RECALLS_STANDING, metrics.RECALLS_HELD, metrics.NODES_LENT):
             gauge.set(0)
 
-    def _gauge(self) -> None:
-        metrics.RECALLS_STANDING.set(sum(1 for _ in self._state.standing()))
+    def _update_gauges(self) -> None:
+        metrics.RECALLS_STANDING.set(sum(1 for _ in self._state.open_recalls()))
         metrics.RECALLS_HELD.set(len(self._state.held_since_ms))
-        metrics.NODES_LENT.set(sum(len(self._state.lent(cluster)) for cluster in self._state.loans))
+        metrics.NODES_LENT.set(sum(len(self._state.open_loans_by_node(cluster)) for cluster in self._state.loans))
 
     # ── spillway.v1.Lending ─────────────────────────────────────────────────────────────────────────────────────
 
     async def declare_lending(self, request: lending.DeclareLendingRequest) -> lending.LendingReply:
         if request.plan_only:
-            return await self._read(lambda state: declaring.declare(state, request, self._supposed())[1])
-        return await self._ask("declare_lending", lambda state, asked: declaring.declare(state, request, asked))
+            return await self._read_answer(
+                lambda state: declaring.declare_lending(state, request, self._planned_request())[1]
+            )
+        return await self._submit_request(
+            "declare_lending", lambda state, asked: declaring.declare_lending(state, request, asked)
+        )
 
     async def withdraw_lending(self, request: lending.WithdrawLendingRequest) -> lending.LendingReply:
-        return await self._ask("withdraw_lending", lambda state, asked: declaring.withdraw(state, request, asked))
+        return await self._submit_request(
+            "withdraw_lending", lambda state, asked: declaring.withdraw_lending(state, request, asked)
+        )
 
     async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
-        return await self._read(lambda state: declaring.list_declared(state, request))
+        return await self._read_answer(lambda state: declaring.list_declared(state, request))
 
     async def pause_lending(self, request: lending.PauseLendingRequest) -> lending.LendingReply:
-        return await self._ask("pause_lending", lambda state, asked: declaring.pause(state, request, asked))
+        return await self._submit_request(
+            "pause_lending", lambda state, asked: declaring.pause_lending(state, request, asked)
+        )
 
     async def resume_lending(self, request: lending.ResumeLendingRequest) -> lending.LendingReply:
-        return await self._ask("resume_lending", lambda state, asked: declaring.resume(state, request, asked))
+        return await self._submit_request(
+            "resume_lending", lambda state, asked: declaring.resume_lending(state, request, asked)
+        )
 
     async def list_lent(self, request: lending.ListLentRequest) -> lending.ListLentReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         return replace(asked_back.list_lent(self._state, request), stale=not self.is_active)
 
     async def recall(self, request: lending.RecallRequest) -> lending.RecallReply:
         if request.plan_only:
-            await self.standby.readable()
-            return asked_back.ask_back(self._state, request, self._supposed())[1]
-        return await self._ask("recall", lambda state, asked: asked_back.ask_back(state, request, asked))
+            await self.standby.wait_until_readable()
+            return asked_back.recall_named_nodes(self._state, request, self._planned_request())[1]
+        return await self._submit_request(
+            "recall", lambda state, asked: asked_back.recall_named_nodes(state, request, asked)
+        )
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         return replace(idle_report.idle_report(self._state, request, self._wall_ms()), stale=not self.is_active)
 
-    async def _read(self, answer: Callable[[DeschedulerState], lending.LendingReply]) -> lending.LendingReply:
-        await self.standby.readable()
+    async def _read_answer(self, answer: Callable[[DeschedulerState], lending.LendingReply]) -> lending.LendingReply:
+        await self.standby.wait_until_readable()
         return replace(answer(self._state), stale=not self.is_active)
 
-    async def _ask(self, verb: str, decide: Decide[T]) -> T:
+    async def _submit_request(self, verb: str, decide: Decide[T]) -> T:
         by = CALLER.get().name
 
         def decided(generation: Generation) -> tuple[Sequence[Written], T]:
             return decide(self._state, LendingRequest(by, generation, self._wall_ms()))
 
-        return await self.standby.ask(decided, verb, name_of_caller())
+        return await self.standby.ask_for_decision(decided, verb, current_caller_name())
 
-    def _supposed(self) -> LendingRequest:
+    def _planned_request(self) -> LendingRequest:
         return LendingRequest(CALLER.get().name, NO_GENERATION, self._wall_ms())

@@ -12,10 +12,10 @@ from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.rpc.calls import SCALING
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
-from spillway.running.process import Process, help_asked, run
-from spillway.running.serving import instance_at, serve
+from spillway.running.process import Process, print_help_if_asked, run
+from spillway.running.serving import instance_name_with_address, serve_standby
 from spillway.running.steady_clock import steady_seconds
-from spillway.settings import from_environment
+from spillway.settings import settings_from_environment
 
 PREFIX = "SPILLWAY_HPA_"
 SECTIONS = (
@@ -28,18 +28,18 @@ SECTIONS = (
 
 async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
-    settings = from_environment(HpaSettings, os.environ, PREFIX)
-    collecting = from_environment(CollectingSettings, os.environ, "SPILLWAY_COLLECTING_")
+    settings = settings_from_environment(HpaSettings, os.environ, PREFIX)
+    collecting = settings_from_environment(CollectingSettings, os.environ, "SPILLWAY_COLLECTING_")
     asking = CollectingOptions(read_connections(collecting.connections), collecting)
-    rpc = from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
-    kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
+    rpc = settings_from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
+    kafka = settings_from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     async with KafkaBus(kafka, "", f"spillway/hpa/{process.instance}") as bus:
         clocks = HpaClocks(lambda: time.time_ns() // 1_000_000, steady_seconds)
-        hpa = Hpa(bus, settings, instance_at(process, rpc), clocks, asking)
-        await serve(process, bus, RpcServer(hpa, rpc, SCALING, fleet=bus.fleet), hpa)
+        hpa = Hpa(bus, settings, instance_name_with_address(process, rpc), clocks, asking)
+        await serve_standby(process, bus, RpcServer(hpa, rpc, SCALING, fleet=bus.fleet), hpa)
 
 
 if __name__ == "__main__":
-    if help_asked("hpa: decides how many replicas a workload has.", *SECTIONS):
+    if print_help_if_asked("hpa: decides how many replicas a workload has.", *SECTIONS):
         sys.exit(0)
     sys.exit(run("hpa", main))

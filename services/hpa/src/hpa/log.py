@@ -31,12 +31,12 @@ class ScalingIntake:
         self._partitions = 1
         self._heard: list[HeardRecord] = []
 
-    def starts(self, ends: Offsets) -> Offsets:
+    def start_offsets(self, ends: Offsets) -> Offsets:
         self._partitions = sum(1 for topic, _ in ends if topic == WORKLOADS.name)
-        self.state.read_whole()
-        return self.state.load_starts()
+        self.state.apply_early_records()
+        return self.state.retained_start_offsets()
 
-    def take(self, record: Record, live: bool) -> None:
+    def apply_record(self, record: Record, live: bool) -> None:
         """Applies a record. Raises BadPolicy, UnreadableState."""
         if isinstance(record.event, TurnTaken):
             return
@@ -44,21 +44,21 @@ class ScalingIntake:
         if has_long_names(record.event):
             self.state.dropped["too long"] = self.state.dropped.get("too long", 0) + 1
             return
-        trace = tracing.carried(record.headers) if live else ()
+        trace = tracing.select_trace_headers(record.headers) if live else ()
         one = HeardRecord(record.topic, record.partition, record.offset, record.key, fitted(record.event), trace)
         if self.hear is None:
-            self.state.follow(one)
+            self.state.follow_record(one)
         elif record.topic in INPUTS:
             self._heard.append(one)
 
-    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
+    async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
         """Ends a batch. On a standby, stores the read offsets of the feeds.
 
         During the turn, passes the records and the offsets to `hear` instead, because offsets must not be stored
         before the records are decided on.
         """
         if self.hear is None:
-            self.state.positions.stand(batch.positions.items())
+            self.state.positions.note_reached_offsets(batch.positions.items())
             return
         heard, self._heard = self._heard, []
         await self.hear(heard, positions)

@@ -16,7 +16,7 @@ from hpa.core.heard.kept import kept_bytes
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver
 from hpa.core.state import HpaState
-from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, unasked
+from hpa.external_metrics.collecting import CollectingSettings, MetricCollection, find_unreadable_metrics
 from hpa.external_metrics.connections import NamedConnections
 from hpa.log import OWN, ScalingIntake, follower_into
 from hpa.settings import HpaSettings
@@ -29,7 +29,7 @@ from spillway.dead_letters import UnwritableEvent
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared, ScaleStateChanged
 from spillway.model import NO_GENERATION, Generation
-from spillway.rpc.security import name_of_caller
+from spillway.rpc.security import current_caller_name
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, Written
 from spillway.running.standby import Standby, StandbyRole, WriterTurn
@@ -86,7 +86,7 @@ class Hpa:
         self._heard_bytes = 0
         self._room = asyncio.Event()
         self._origins = tracing.Origins[tuple[str, str]]()
-        role = StandbyRole("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect,))
+        role = StandbyRole("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect_metrics,))
         self.standby = Standby(bus, role, instance, settings, self)
 
     @property
@@ -105,14 +105,14 @@ class Hpa:
         """Follows the log until `stopping` is set, and decides during its turn. At the end waits for the last write."""
         await self.standby.run(stopping)
 
-    def begin(self) -> Follower:
+    def begin_life(self) -> Follower:
         self._heard.clear()
         self._heard_bytes = 0
         self._intake = ScalingIntake(self._new_state)
         self._follower = follower_into(self._intake, self._bus)
         return self._follower
 
-    def use(self) -> None:
+    def use_new_state(self) -> None:
         self._state = self._intake.state
 
     def _new_state(self, partition_of: Callable[[str], int]) -> HpaState:
@@ -121,45 +121,45 @@ class Hpa:
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def take_turn(self, turn: WriterTurn) -> None:
-        self._intake.hear = self._hear
-        self._follower.pass_over(OWN)
+        self._intake.hear = self._queue_records
+        self._follower.stop_following(OWN)
         self._has_begun = False
         self.standby.requests.asked.set()
         log.info("turn taken", epoch=turn.epoch, policies=len(self._state.scaled))
 
-    async def _collect(self) -> None:
+    async def _collect_metrics(self) -> None:
         """Collects the external metrics of the declared policies while this instance has the turn."""
         asking = self._asking
         self._collecting = MetricCollection(
             self._bus.publish, asking.connections, asking.settings, self._wall_ms, asking.random
         )
         for scaled in self._state.scaled.values():
-            self._collecting.declare(scaled.declared)
+            self._collecting.start_questions(scaled.declared)
         await self._collecting.run()
 
-    def _tell_collecting(self, event: Written) -> None:
+    def _update_collection(self, event: Written) -> None:
         """Passes a declared or deleted policy to `MetricCollection` once its event is in the log."""
         if self._collecting is None:
             return
         if isinstance(event, ScalePolicyDeclared):
-            self._collecting.declare(event)
+            self._collecting.start_questions(event)
         elif isinstance(event, Tombstone) and event.address.topic is SCALE_POLICIES:
             namespace, _, name = event.address.key.partition("/")
-            self._collecting.withdraw(namespace, name)
+            self._collecting.stop_questions(namespace, name)
 
     def step_down(self) -> None:
         self._collecting = None
         self._room.set()
         metrics.SCALE_POLICIES.set(0)
 
-    async def _hear(self, records: Sequence[HeardRecord], positions: Offsets) -> None:
+    async def _queue_records(self, records: Sequence[HeardRecord], positions: Offsets) -> None:
         """Queues input records of the turn. Returns when the queue has room for more.
 
         Without records and with an empty queue, stores the read offsets, which may lie after unreadable records.
         """
         if not records:
             if not self._heard:
-                self._state.positions.stand(positions.items())
+                self._state.positions.note_reached_offsets(positions.items())
             return
         self._heard.extend(records)
         self._heard_bytes += sum(map(kept_bytes, records))
@@ -178,7 +178,7 @@ class Hpa:
         longest = self._settings.idle_seconds
         return longest if due_ms is None else min(max(due_ms - self._wall_ms(), 1) / 1000, longest)
 
-    def step(self, turn: WriterTurn) -> Decisions:
+    def decide_step(self, turn: WriterTurn) -> Decisions:
         """Decides requests, input records, due workloads, and records that the earlier turn left undecided.
 
         It stops after step_seconds; the next step goes on with the rest. A step longer than the transaction time-out
@@ -189,23 +189,23 @@ class Hpa:
             state.take_turn(turn.next_generation, self._wall_ms(), 0)
         self._has_begun = True
         was_behind = state.is_behind
-        self.standby.requests.ask_again()
-        self.standby.requests.decide(turn.next_generation, decided, self._apply)
-        self._decide_heard(decided, self._for_a_while())
-        fired = state.fire(self._wall_ms(), self._settings.dues_in_group_max, self._for_a_while())
-        self._add(decided, fired, tracing.clock_ns())
+        self.standby.requests.requeue_due_requests()
+        self.standby.requests.decide_next_group(turn.next_generation, decided, self._apply_draft)
+        self._decide_heard(decided, self._make_time_limit())
+        fired = state.make_due_decisions(self._wall_ms(), self._settings.dues_in_group_max, self._make_time_limit())
+        self._add_events(decided, fired, tracing.clock_ns())
         if was_behind or state.is_behind:  # Requests that wait for the rest are decided again in the next step.
             self.standby.requests.asked.set()
-        self._add(decided, state.unwritten(), tracing.clock_ns())
+        self._add_events(decided, state.take_unwritten_states(), tracing.clock_ns())
         return decided
 
-    def _apply(self, _: Sequence[Written]) -> None:
+    def _apply_draft(self, _: Sequence[Written]) -> None:
         """Applies the draft of the last decided request, once the records of its events have been built."""
         if self._draft is not None:
             self._draft.apply_to(self._state)
             self._draft = None
 
-    def _for_a_while(self) -> IsOver:
+    def _make_time_limit(self) -> IsOver:
         """Returns a function that returns True once step_seconds have passed from now on."""
         until = self._steady() + self._settings.step_seconds
         return lambda: self._steady() >= until
@@ -214,9 +214,9 @@ class Hpa:
         for _ in range(min(len(self._heard), self._settings.records_in_group_max)):
             heard, started_ns = self._heard[0], tracing.clock_ns()
             if heard.workload in self._state.scaled:
-                self._origins.note(heard.workload, heard.trace)
-            events, is_heard = self._state.hear_while(heard, self._wall_ms(), is_over)
-            self._add(decided, events, started_ns)
+                self._origins.note_origin(heard.workload, heard.trace)
+            events, is_heard = self._state.decide_on_record_in_time(heard, self._wall_ms(), is_over)
+            self._add_events(decided, events, started_ns)
             if not is_heard:  # Decisions before this record used up the time.
                 break
             self._heard.popleft()
@@ -227,32 +227,32 @@ class Hpa:
         if self._heard:
             self.standby.requests.asked.set()
 
-    def _add(self, decided: Decisions, events: Sequence[Event], started_ns: int) -> None:
+    def _add_events(self, decided: Decisions, events: Sequence[Event], started_ns: int) -> None:
         """Adds events to the decisions. A new size continues the newest trace among the inputs since the last size."""
         for event in events:
             trace: Headers = ()
             if isinstance(event, ScaleDecided):
-                origin = self._origins.take((event.namespace, event.name)) or None
+                origin = self._origins.take_origin((event.namespace, event.name)) or None
                 about = {"spillway.workload": f"{event.namespace}/{event.name}"}
-                trace = tracing.decision("decide scale", origin, started_ns, about)
+                trace = tracing.record_decision("decide scale", origin, started_ns, about)
             try:
-                decided.add((event,), trace)
+                decided.add_events((event,), trace)
             except UnwritableEvent as error:
                 if not isinstance(event, ScaleDecided | ScaleStateChanged):
                     raise
-                self._leave_out(event, error)
+                self._leave_out_event(event, error)
 
-    def _leave_out(self, event: ScaleDecided | ScaleStateChanged, error: UnwritableEvent) -> None:
+    def _leave_out_event(self, event: ScaleDecided | ScaleStateChanged, error: UnwritableEvent) -> None:
         """Drops an event that is too large for a record, and undoes it. So only its workload keeps its old size."""
         key = (event.namespace, event.name)
         if isinstance(event, ScaleDecided):
             self._state.decided.pop(key, None)
-        self._state.note_failed(key, "", error)
+        self._state.note_failure(key, "", error)
 
-    def written(self, events: Sequence[Written]) -> None:
+    def note_written_events(self, events: Sequence[Written]) -> None:
         now_ms = self._wall_ms()
         for event in events:
-            self._tell_collecting(event)
+            self._update_collection(event)
             if isinstance(event, ScaleDecided):
                 metrics.SCALE_DECISIONS.labels(event.policy_kind).inc()
                 metrics.SCALE_DELAY_SECONDS.observe(max(now_ms - event.at_ms, 0) / 1000)
@@ -280,60 +280,62 @@ class Hpa:
 
     async def declare_policy(self, request: scaling.DeclarePolicyRequest) -> scaling.PolicyReply:
         if request.plan_only:
-            await self.standby.readable()
-        warnings = await self._unasked(request)
+            await self.standby.wait_until_readable()
+        warnings = await self._unreadable_metric_warnings(request)
 
         def nobody_asks(_: ScalePolicyDeclared) -> tuple[str, ...]:
             return warnings
 
         if request.plan_only:
-            planned = declaring.declare(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
+            planned = declaring.declare_policy(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
             return replace(planned.reply, stale=not self.is_active)
 
         def decide(state: HpaState, generation: Generation, now_ms: int) -> declaring.PolicyDecision:
             try:
-                return declaring.declare(state, request, generation, now_ms, nobody_asks)
+                return declaring.declare_policy(state, request, generation, now_ms, nobody_asks)
             except declaring.LeftBefore as left:
-                raise NotYet(partial(state.is_whole, left.key)) from None
+                raise NotYet(partial(state.is_fully_decided, left.key)) from None
 
-        return await self._ask("declare_policy", decide)
+        return await self._submit_request("declare_policy", decide)
 
-    async def _unasked(self, request: scaling.DeclarePolicyRequest) -> tuple[str, ...]:
+    async def _unreadable_metric_warnings(self, request: scaling.DeclarePolicyRequest) -> tuple[str, ...]:
         """Returns the warnings about what the policy needs and hpa does not ask for.
 
         The requests of one caller are looked at one after another, so that many of them delay its own alone.
         """
-        async with self._looking.setdefault(name_of_caller(), asyncio.Lock()):
+        async with self._looking.setdefault(current_caller_name(), asyncio.Lock()):
             await asyncio.sleep(0)
             try:
                 _, policy = declaring.read_request(self._state, request, NO_GENERATION, self._wall_ms())
             except RequestError:  # Whoever decides the request says it.
                 return ()
-            return await unasked(self._asking.connections, policy)
+            return await find_unreadable_metrics(self._asking.connections, policy)
 
     async def delete_policy(self, request: scaling.DeletePolicyRequest) -> scaling.PolicyReply:
-        return await self._ask("delete_policy", lambda state, generation, now_ms: declaring.delete(state, request))
+        return await self._submit_request(
+            "delete_policy", lambda state, generation, now_ms: declaring.delete_policy(state, request)
+        )
 
     async def get_policy(self, request: scaling.GetPolicyRequest) -> scaling.PolicyReply:
-        await self.standby.readable()
-        reply = answers.policy_reply(self._state, answers.find(self._state, request))
+        await self.standby.wait_until_readable()
+        reply = answers.policy_reply(self._state, answers.find_policy(self._state, request))
         return replace(reply, stale=not self.is_active)
 
     async def list_policies(self, request: scaling.ListPoliciesRequest) -> scaling.ListPoliciesReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         page = answers.PolicyPage(self._state, request)
         while page.add():
             await asyncio.sleep(0)
         return replace(page.reply(), stale=not self.is_active)
 
     async def explain_policy(self, request: scaling.ExplainPolicyRequest) -> scaling.ExplainPolicyReply:
-        await self.standby.readable()
-        reply = answers.explain(self._state, answers.find(self._state, request))
+        await self.standby.wait_until_readable()
+        reply = answers.explain(self._state, answers.find_policy(self._state, request))
         return replace(reply, policy=replace(reply.policy, stale=not self.is_active))
 
     async def report(self, request: scaling.ReportRequest) -> scaling.ReportReply:
         """Publishes reported values to the log. Any instance can do this, as any service may publish them."""
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         reports: tuple[reporting.Reported, ...] = (*request.loads, *request.backlogs)
         if len(reports) > reporting.ITEMS_MAX:
             raise RequestError("INVALID_ARGUMENT", f"{len(reports)} reports: expected at most {reporting.ITEMS_MAX}")
@@ -341,7 +343,7 @@ class Hpa:
         taken: list[reporting.Reported] = []
         answers: list[scaling.ReportAnswer] = []
         for begin in range(0, len(reports), reporting.ITEMS_AT_ONCE):
-            some, of_some = check.accepted(reports[begin : begin + reporting.ITEMS_AT_ONCE])
+            some, of_some = check.accept_reports(reports[begin : begin + reporting.ITEMS_AT_ONCE])
             taken += some
             answers += of_some
             await asyncio.sleep(0)
@@ -350,9 +352,9 @@ class Hpa:
         loads = len(request.loads)
         return scaling.ReportReply(tuple(answers[:loads]), tuple(answers[loads:]))
 
-    async def _ask(self, verb: str, decide: Decide) -> scaling.PolicyReply:
+    async def _submit_request(self, verb: str, decide: Decide) -> scaling.PolicyReply:
         def decided(generation: Generation) -> tuple[list[Written], scaling.PolicyReply]:
             events, reply, self._draft = decide(self._state, generation, self._wall_ms())
             return events, reply
 
-        return await self.standby.ask(decided, verb, name_of_caller())
+        return await self.standby.ask_for_decision(decided, verb, current_caller_name())

@@ -19,7 +19,7 @@ def show_state(state: PlannerState) -> None:
     metrics.ROLLOUTS_WAITING.set(len(state.rollouts))
 
 
-def hide() -> None:
+def hide_gauges() -> None:
     """Hides the gauges at the end of a turn: the next leader shows them, and a sum over both would count them twice."""
     for gauge in (
         metrics.WORKLOADS,
@@ -32,7 +32,7 @@ def hide() -> None:
         labelled.clear()
 
 
-def capacity_ages(state: PlannerState, now: float) -> dict[str, float]:
+def age_seconds_by_cluster(state: PlannerState, now: float) -> dict[str, float]:
     """Returns the age in seconds by cluster of the fleet; infinite before its first message was read."""
     views = (view for view in state.clusters.values() if view.joined is not None)
     return {view.name: inf if (age := view.age_seconds(now)) is None else age for view in views}

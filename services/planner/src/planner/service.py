@@ -15,7 +15,7 @@ from planner.api.adoptions import Adoptions
 from planner.api.asked import Decide, T
 from planner.api.confined import clusters_seen_by
 from planner.api.explanations import Explanations
-from planner.api.prepared import prepared
+from planner.api.prepared import prepare_request
 from planner.api.questions import AdoptionQuestions
 from planner.api.watches import CurrentState, Watches
 from planner.core.background.round import (
@@ -29,14 +29,14 @@ from planner.core.background.round import (
     steps_before_requests,
     steps_of_round,
 )
-from planner.core.knowledge.all_clusters import heard_since
+from planner.core.knowledge.all_clusters import has_heard_all_since
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
 from planner.core.requests.decisions import UndecidedRequest, UnheardRequest
 from planner.core.requests.patience import UndecidedRequests
 from planner.core.requests.queueing import ANY, FIRST, QueuePlace, place_of
-from planner.gauges import capacity_ages, hide, show_brakes, show_state
+from planner.gauges import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
 from planner.log.intake import PlannerIntake, follower_into
 from planner.log.projection import Projection, Store
 from planner.settings import PlannerSettings
@@ -48,7 +48,7 @@ from spillway.dead_letters import UnwritableEvent
 from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.model import Generation
-from spillway.rpc.security import CALLER, name_of_caller
+from spillway.rpc.security import CALLER, current_caller_name
 from spillway.running.failed_decisions import FailedDecisions
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, WaitingCall, Written
@@ -87,13 +87,17 @@ class Planner:
             RETRY,
             metrics.PLANNER_ACTIVE,
             beside_life=(self._questions.run, self._note_caught_up),
-            beside_turn=(self._prove_words,),
+            beside_turn=(self._prove_statuses,),
         )
         self.standby = Standby(bus, role, instance, settings, self)
         self._adoptions = Adoptions(
-            self._questions, self._ask, lambda: bus.fleet, settings.find_seconds, settings.recover_events_max
+            self._questions,
+            self._queue_and_answer,
+            lambda: bus.fleet,
+            settings.find_seconds,
+            settings.recover_events_max,
         )
-        self._admissions = Admissions(lambda: self.state, self._ask, settings.shape_wait_seconds)
+        self._admissions = Admissions(lambda: self.state, self._queue_and_answer, settings.shape_wait_seconds)
         self._looked_at = 0.0
         self._lowest_asked: int | None = None
         self._scaled_by = tracing.Origins[WorkloadKey]()
@@ -122,57 +126,59 @@ class Planner:
 
         At the end it waits for the write that is under way.
         """
-        with metrics.CAPACITY_AGE.told_by(lambda: capacity_ages(self.state, self._clocks.steady())):
+        with metrics.CAPACITY_AGE.collecting_values_from(
+            lambda: age_seconds_by_cluster(self.state, self._clocks.steady())
+        ):
             await self.standby.run(stopping, lambda: self._projection.run(lambda: self.is_active))
 
-    def begin(self) -> Follower:
+    def begin_life(self) -> Follower:
         self._intake = PlannerIntake(PlannerState(self._settings.rules()), self._clocks.steady, self._on_records)
         self._follower = follower_into(self._intake, self._bus)
         return self._follower
 
-    def use(self) -> None:
+    def use_new_state(self) -> None:
         self._current.state = self._intake.state
 
     def _on_records(self, records: tuple[Record, ...], positions: Offsets) -> None:
-        self._admissions.hear(records)
-        self._watches.publish(records, positions)
-        self._projection.observe(records, positions)
+        self._admissions.note_admission_answers(records)
+        self._watches.publish_changes(records, positions)
+        self._projection.note_records(records, positions)
         for record in records if tracing.is_on() else ():
             if record.topic == SCALE.name:
                 namespace, _, name = record.key.partition("/")
-                self._scaled_by.note((namespace, name), tracing.carried(record.headers))
+                self._scaled_by.note_origin((namespace, name), tracing.select_trace_headers(record.headers))
         if self.is_active and self.state.scalings.due:
             self.standby.requests.asked.set()
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def take_turn(self, turn: WriterTurn) -> None:
-        await self._hear_clusters()
+        await self._await_cluster_reports()
         self._intake.writing = True
-        self._projection.begin()
+        self._projection.begin_turn()
         self._memory = RoundMemory(self._settings.pace())
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
-    async def _prove_words(self) -> None:
+    async def _prove_statuses(self) -> None:
         """Reads workload-status to its end when statuses need proof, before a decision that cannot be undone."""
         while True:
             await asyncio.sleep(self._settings.tick_seconds)
-            asked = self.state.owners.take_asked()
+            asked = self.state.owners.take_statuses_to_prove()
             if asked:
                 with suppress(BusUnavailable):  # Without the bus nothing is proven; the statuses are asked about again.
-                    await self._follower.caught_up(WORKLOAD_STATUS)
-                    self.state.owners.prove(asked)
+                    await self._follower.wait_until_caught_up(WORKLOAD_STATUS)
+                    self.state.owners.mark_proven(asked)
 
     async def _note_caught_up(self) -> None:
         """Proves periodically that all capacity changes have been read; the time of the proof bounds their age."""
         while True:
             asked_at = self._clocks.steady()
             with suppress(BusUnavailable):  # Records read next may then be as old as the last proof.
-                await self._follower.caught_up(CAPACITY_CHANGES)
+                await self._follower.wait_until_caught_up(CAPACITY_CHANGES)
                 self._intake.caught_up_at = asked_at
             await asyncio.sleep(self._settings.turn_asked_seconds)
 
-    async def _hear_clusters(self) -> None:
+    async def _await_cluster_reports(self) -> None:
         """Waits, at most hear_seconds_max, for a heartbeat of each cluster: before it, its age is unknown."""
         until = self._clocks.steady() + self._settings.hear_seconds_max
         while self._clocks.steady() < until and any(
@@ -183,94 +189,98 @@ class Planner:
     def pause_seconds(self) -> float:
         return self._settings.tick_seconds
 
-    def step(self, turn: WriterTurn) -> Decisions:
+    def decide_step(self, turn: WriterTurn) -> Decisions:
         """Decides queued requests, declares decisions of scale policies, and takes the steps of a round."""
         decided = Decisions()
         self._serve_before_requests(turn, decided)
-        self.standby.requests.decide(turn.next_generation, decided, self._apply)
-        self._autoscale(turn, decided)
+        self.standby.requests.decide_next_group(turn.next_generation, decided, self._apply_events)
+        self._declare_scale_decisions(turn, decided)
         if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
             self._looked_at = self._clocks.steady()
-            self._look_after(turn, decided)
+            self._run_round(turn, decided)
         return decided
 
     def _serve_before_requests(self, turn: WriterTurn, decided: Decisions) -> None:
         """Retries waiting workloads of a higher priority than the queued requests, so that they get free room first."""
         lowest, self._lowest_asked = self._lowest_asked, None
-        undecided = self.standby.requests.has_put_off
+        undecided = self.standby.requests.has_blocking_request
         moments = DecisionClock(self._clocks.steady, lambda: self._moment(turn))
-        for step in steps_before_requests(self.state, moments, lowest, self._failed.decision_of, undecided):
+        for step in steps_before_requests(self.state, moments, lowest, self._failed.decide_unless_paused, undecided):
             self._take_step(step, decided)
 
     def _take_step(self, step: RoundStep, decided: Decisions) -> None:
-        if self._take(step.events, step.subject, decided):
-            _tell_of_step(step)
+        if self._apply_decision(step.events, step.subject, decided):
+            _log_step(step)
 
-    def _take(self, events: Sequence[Written], subject: Subject, decided: Decisions, trace: Headers = ()) -> bool:
+    def _apply_decision(
+        self, events: Sequence[Written], subject: Subject, decided: Decisions, trace: Headers = ()
+    ) -> bool:
         """Applies a decision made without a request.
 
         Returns False if no record can hold one of the events. Then nothing changes, and only the subject is left alone
         for a while.
         """
         try:
-            decided.add(events, trace)
+            decided.add_events(events, trace)
         except UnwritableEvent as error:
-            self._failed.note(subject, error)
+            self._failed.note_failure(subject, error)
             return False
-        self._apply(events)
+        self._apply_events(events)
         return True
 
-    def written(self, events: Sequence[Written]) -> None:
+    def note_written_events(self, events: Sequence[Written]) -> None:
         """Passes written events to the store's projection. The state has had these events since the decision."""
-        self._projection.wrote(events)
+        self._projection.queue_decisions(events)
 
     def step_down(self) -> None:
         """Hides this instance's gauges: only the leader shows the state."""
-        hide()
+        hide_gauges()
 
-    def _autoscale(self, turn: WriterTurn, decided: Decisions) -> None:
+    def _declare_scale_decisions(self, turn: WriterTurn, decided: Decisions) -> None:
         """Declares sizes that scale policies decided, in the same transaction.
 
         Their number is bounded for waiting requests.
         """
         for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
             started, started_ns = self._clocks.steady(), tracing.clock_ns()
-            declare = partial(autoscaling.declare, self.state, self.state.workloads[key], self._moment(turn))
-            events = self._failed.decision_of(key, declare)
-            trace = tracing.decision("decide autoscale", self._scaled_by.take(key), started_ns)
-            if events is None or not self._take(events, key, decided, trace):
-                self.state.scalings.put_off(key)
-            self._count("autoscale", started)
+            declare = partial(
+                autoscaling.declare_scale_decision, self.state, self.state.workloads[key], self._moment(turn)
+            )
+            events = self._failed.decide_unless_paused(key, declare)
+            trace = tracing.record_decision("decide autoscale", self._scaled_by.take_origin(key), started_ns)
+            if events is None or not self._apply_decision(events, key, decided, trace):
+                self.state.scalings.put_off_workload(key)
+            self._count_decision("autoscale", started)
         if self.state.scalings.due:
             self.standby.requests.asked.set()
 
-    def _count(self, verb: str, started: float) -> None:
+    def _count_decision(self, verb: str, started: float) -> None:
         metrics.DECISIONS.labels(verb).inc()
         metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
 
-    def _is_listening(self, since: float) -> bool:
+    def _may_await_clusters(self, since: float) -> bool:
         """Returns whether a request that came at `since` may still wait for newer messages of clusters.
 
         It waits before it is refused for want of room, since the state may be old.
         """
         now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
-        longest = min(self._settings.refuse_after_seconds, self._patience.onward_seconds)
-        return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
+        longest = min(self._settings.refuse_after_seconds, self._patience.seconds_until_later_tiers)
+        return now - since < longest and not has_heard_all_since(self.state.clusters, since, now, oldest)
 
-    def _look_after(self, turn: WriterTurn, decided: Decisions) -> None:
+    def _run_round(self, turn: WriterTurn, decided: Decisions) -> None:
         """Takes the steps of a round: decisions that follow from the fleet or from time, without a request."""
         before, started_ns = len(decided.events), tracing.clock_ns()
-        undecided = self.standby.requests.ask_again() > 0
-        retry_workloads(self.state, self._failed.ended())
+        undecided = self.standby.requests.requeue_due_requests() > 0
+        retry_workloads(self.state, self._failed.take_ended_pauses())
         moments = DecisionClock(self._clocks.steady, lambda: self._moment(turn))
-        for step in steps_of_round(self.state, self._memory, moments, self._failed.decision_of, undecided):
+        for step in steps_of_round(self.state, self._memory, moments, self._failed.decide_unless_paused, undecided):
             self._take_step(step, decided)
         if tracing.is_on() and any(isinstance(event, PlacementDecided) for event in decided.events[before:]):
-            decided.trace_from(before, tracing.decision("decide afterwards", None, started_ns))
+            decided.set_trace_from(before, tracing.record_decision("decide afterwards", None, started_ns))
         show_state(self.state)
         show_brakes(self.state.brakes)
 
-    def _apply(self, events: Sequence[Written]) -> None:
+    def _apply_events(self, events: Sequence[Written]) -> None:
         apply_events(self.state, events, self._clocks.steady())
 
     def _moment(self, turn: WriterTurn) -> Moment:
@@ -278,48 +288,60 @@ class Planner:
 
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
 
-    def prepared(self, request: T) -> T:
+    def prepare_request(self, request: T) -> T:
         """Returns the request with what its manifests declare. The server calls it in a thread for long manifests."""
-        return cast(T, prepared(request, self._settings.batch_items_max))
+        return cast(T, prepare_request(request, self._settings.batch_items_max))
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
-        request = self.prepared(request)
-        await self._admissions.learn((request,))
-        place = self._noted(place_of(self.state, request))
-        return await self._ask("apply", lambda state, moment: decisions.apply(state, request, moment).both, place)
+        request = self.prepare_request(request)
+        await self._admissions.await_admitted_shapes((request,))
+        place = self._note_priority(place_of(self.state, request))
+        return await self._queue_and_answer(
+            "apply", lambda state, moment: decisions.decide_apply(state, request, moment).events_and_reply, place
+        )
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
-        place = self._noted(place_of(self.state, request))
-        return await self._ask("scale", lambda state, moment: decisions.scale(state, request, moment).both, place)
+        place = self._note_priority(place_of(self.state, request))
+        return await self._queue_and_answer(
+            "scale", lambda state, moment: decisions.decide_scale(state, request, moment).events_and_reply, place
+        )
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
-        request = self.prepared(request)
+        request = self.prepare_request(request)
         asked = batches.read_batch(request, self._settings.batch_items_max)
-        self.standby.check_able(len(asked), name_of_caller())
-        await self._admissions.learn([item.apply for item in request.items if item.apply is not None])
-        self.standby.check_able(len(asked), name_of_caller())
-        places = [self._noted(place_of(self.state, item.asked)) for item in asked]
-        waiting = [self._put(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)]
-        answers = map(self.standby.requests.answered, waiting)
-        return batches.reply_of(await asyncio.gather(*answers, return_exceptions=True))
+        self.standby.check_may_ask(len(asked), current_caller_name())
+        await self._admissions.await_admitted_shapes([item.apply for item in request.items if item.apply is not None])
+        self.standby.check_may_ask(len(asked), current_caller_name())
+        places = [self._note_priority(place_of(self.state, item.asked)) for item in asked]
+        waiting = [
+            self._queue_request(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)
+        ]
+        answers = map(self.standby.requests.wait_for_answer, waiting)
+        return batches.batch_reply(await asyncio.gather(*answers, return_exceptions=True))
 
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
         place = place_of(self.state, request)
-        return await self._ask("delete", lambda state, moment: decisions.delete(state, request, moment).both, place)
+        return await self._queue_and_answer(
+            "delete", lambda state, moment: decisions.decide_delete(state, request, moment).events_and_reply, place
+        )
 
     async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
         place = place_of(self.state, request)
-        return await self._ask("migrate", lambda state, moment: decisions.migrate(state, request, moment).both, place)
+        return await self._queue_and_answer(
+            "migrate", lambda state, moment: decisions.decide_migrate(state, request, moment).events_and_reply, place
+        )
 
     async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
         return await self._adoptions.adopt(request)
 
     async def disown(self, request: api.DisownRequest) -> api.PlacementReply:
         place = place_of(self.state, request)
-        return await self._ask("disown", lambda state, moment: disowning.disown(state, request, moment).both, place)
+        return await self._queue_and_answer(
+            "disown", lambda state, moment: disowning.decide_disown(state, request, moment).events_and_reply, place
+        )
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         return replace(answers.list_orphans(self.state, request), stale=not self.is_active)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
@@ -330,7 +352,7 @@ class Planner:
             joined, changed = membership.join_cluster(state, request, moment.generation)
             return (joined,) if changed else (), (joined.cluster, membership.tier_warnings(state, joined))
 
-        name, warnings = await self._ask("join_cluster", decide)
+        name, warnings = await self._queue_and_answer("join_cluster", decide)
         view = self.state.clusters.get(name)
         if view is None:  # The turn ended meanwhile, and the log is read again from its beginning.
             raise RequestError(
@@ -343,52 +365,58 @@ class Planner:
             decided = membership.set_phase(state, request, moment)
             return decided.events, decided.reply
 
-        return await self._ask("set_cluster_phase", decide)
+        return await self._queue_and_answer("set_cluster_phase", decide)
 
     async def leave_cluster(self, request: api.LeaveClusterRequest) -> api.ClusterMovesReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
-            decided = membership.leave(state, request, moment)
+            decided = membership.leave_cluster(state, request, moment)
             return decided.events, decided.reply
 
-        return await self._ask("leave_cluster", decide)
+        return await self._queue_and_answer("leave_cluster", decide)
 
     async def freeze(self, request: api.FreezeRequest) -> api.Brake:
         by = CALLER.get().name
-        return await self._ask("freeze", lambda state, moment: braking.freeze(state, request, by, moment), FIRST)
+        return await self._queue_and_answer(
+            "freeze", lambda state, moment: braking.decide_freeze(state, request, by, moment), FIRST
+        )
 
     async def unfreeze(self, request: api.UnfreezeRequest) -> api.Brake:
         by = CALLER.get().name
-        return await self._ask("unfreeze", lambda state, moment: braking.unfreeze(state, request, by, moment))
+        return await self._queue_and_answer(
+            "unfreeze", lambda state, moment: braking.decide_unfreeze(state, request, by, moment)
+        )
 
     async def confirm(self, request: api.ConfirmRequest) -> api.Confirmation:
         by = CALLER.get().name
-        return await self._ask("confirm", lambda state, moment: braking.confirm(state, request, by, moment))
+        return await self._queue_and_answer(
+            "confirm", lambda state, moment: braking.decide_confirm(state, request, by, moment)
+        )
 
     async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         return replace(braking.list_brakes(self.state, self._clocks.steady()), stale=not self.is_active)
 
     async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         moment = Moment(self._clocks.steady(), self._clocks.wall_ms(), Generation(0, 0))
-        reply = decisions.apply(self.state, replace(request, idempotency_key=""), moment).reply
+        reply = decisions.decide_apply(self.state, replace(request, idempotency_key=""), moment).reply
         return replace(reply, stale=not self.is_active)
 
     async def explain(self, request: api.ExplainRequest) -> api.ExplainReply:
-        await self.standby.readable()
-        record = await self._explanations.recorded(request) if request.decision else None
+        await self.standby.wait_until_readable()
+        record = await self._explanations.find_decision(request) if request.decision else None
         moment = Moment(self._clocks.steady(), self._clocks.wall_ms(), Generation(0, 0))
-        reply = await self._explanations.explain(self.state, request, moment, record)
+        reply = await self._explanations.explain_placement(self.state, request, moment, record)
         return replace(reply, stale=not self.is_active)
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
-        await self.standby.readable()
-        for reply in exports.export(self.state, self._clocks.steady(), self._clocks.wall_ms(), self._bus.fleet):
+        await self.standby.wait_until_readable()
+        for reply in exports.export_state(self.state, self._clocks.steady(), self._clocks.wall_ms(), self._bus.fleet):
             yield reply
-            await self.standby.readable()
+            await self.standby.wait_until_readable()
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         history = await self._history(request)
         reply = answers.get_workload(self.state, request, history)
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
@@ -409,81 +437,83 @@ class Planner:
             return ()
 
     async def list(self, request: api.ListRequest) -> api.ListReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         return replace(answers.list_workloads(self.state, request), stale=not self.is_active)
 
     async def capacity(self, request: api.CapacityRequest) -> api.CapacityReply:
-        await self.standby.readable()
-        reply = answers.capacity(self.state, request, self._clocks.steady())
+        await self.standby.wait_until_readable()
+        reply = answers.capacity_reply(self.state, request, self._clocks.steady())
         return replace(reply, stale=not self.is_active)
 
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         reply = answers.list_clusters(self.state, self._clocks.steady())
         return clusters_seen_by(CALLER.get(), replace(reply, stale=not self.is_active))
 
     async def list_nodes(self, request: api.ListNodesRequest) -> api.ListNodesReply:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         reply = node_list.list_nodes(self.state, request, self._clocks.steady())
         return replace(reply, stale=not self.is_active)
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        await self.standby.readable()
+        await self.standby.wait_until_readable()
         async for reply in self._watches.watch(request, self._current, self.standby.positions):
             yield reply
 
-    def _noted(self, place: QueuePlace) -> QueuePlace:
+    def _note_priority(self, place: QueuePlace) -> QueuePlace:
         """Lowers `_lowest_asked`, the lowest priority of the requests that are decided next. Returns the place."""
         lowest = self._lowest_asked
         self._lowest_asked = place.priority if lowest is None else min(lowest, place.priority)
         return place
 
-    async def _ask(self, verb: str, decide: Decide[T], place: QueuePlace = ANY) -> T:
+    async def _queue_and_answer(self, verb: str, decide: Decide[T], place: QueuePlace = ANY) -> T:
         """Queues a request. Returns its answer once the answer is in the log. Raises RequestError."""
-        self.standby.check_able(1, name_of_caller())
-        return await self.standby.requests.answered(self._put(verb, decide, place))
+        self.standby.check_may_ask(1, current_caller_name())
+        return await self.standby.requests.wait_for_answer(self._queue_request(verb, decide, place))
 
-    def _put(self, verb: str, decide: Decide[T], place: QueuePlace, batch: object = None) -> WaitingCall[T]:
+    def _queue_request(self, verb: str, decide: Decide[T], place: QueuePlace, batch: object = None) -> WaitingCall[T]:
         # The order of requests about a workload is fixed here, when a call arrives. The request itself is decided in a
         # later step, perhaps several times: it goes back to the queue as long as it waits for binds.
-        asked = self._patience.asked(place, self._clocks.steady())
+        asked = self._patience.begin_request(place, self._clocks.steady())
         listening = self._settings.refuse_after_seconds > 0
 
         def decide_now(generation: Generation) -> tuple[Sequence[Written], T]:
             nonlocal listening
             now = self._clocks.steady()
-            if not self._patience.take_up(asked, now):
-                raise _not_decided_yet("another request was asked before it and is not decided")
-            patient = self._patience.is_patient(asked, self.state.clusters, now)
-            onward = self._patience.goes_on(asked, now)
+            if not self._patience.try_take_up(asked, now):
+                raise _not_decided_error("another request was asked before it and is not decided")
+            patient = self._patience.may_wait_for_binds(asked, self.state.clusters, now)
+            onward = self._patience.may_use_later_tiers(asked, now)
             moment = Moment(now, self._clocks.wall_ms(), generation, patient, listening, onward)
             try:
                 events, reply = decide(self.state, moment)
             except UnheardRequest:
                 listening = False  # The request is decided once more, without waiting.
-                raise NotYet(lambda: not self._is_listening(asked.since)) from None
+                raise NotYet(lambda: not self._may_await_clusters(asked.since)) from None
             except UndecidedRequest as undecided:
-                if self._patience.put_off(asked, now):
+                if self._patience.put_off_request(asked, now):
                     raise NotYet from None
-                raise _not_decided_yet(f"{undecided}: not refused yet") from None
+                raise _not_decided_error(f"{undecided}: not refused yet") from None
             except RequestError:
-                self._patience.decided(asked)
+                self._patience.note_decided(asked)
                 raise
-            self._patience.decided(asked)
+            self._patience.note_decided(asked)
             metrics.DECISION_WAIT_SECONDS.observe(now - asked.since)
-            self._count(verb, now)
+            self._count_decision(verb, now)
             return events, reply
 
-        waiting = self.standby.requests.put(decide_now, verb, batch, place.priority, place.about, name_of_caller())
-        waiting.late = lambda: self._patience.ran_out(asked, self._clocks.steady())
+        waiting = self.standby.requests.put_request(
+            decide_now, verb, batch, place.priority, place.about, current_caller_name()
+        )
+        waiting.late = lambda: self._patience.note_ran_out(asked, self._clocks.steady())
         return waiting
 
 
-def _not_decided_yet(why: str) -> RequestError:
+def _not_decided_error(why: str) -> RequestError:
     return RequestError("UNAVAILABLE", f"{why}: {RETRY}", reasons.NOT_DECIDED_YET)
 
 
-def _tell_of_step(step: RoundStep) -> None:
+def _log_step(step: RoundStep) -> None:
     """Logs and counts a step that no request asked for."""
     if not step.events or step.kind is StepKind.OTHER:
         return

@@ -8,9 +8,9 @@ from propagator.service import Propagator
 from propagator.settings import PropagatorSettings
 from spillway.clusters.api import ClusterApiSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
-from spillway.running.cluster_serving import connected, serve
-from spillway.running.process import Process, help_asked, run
-from spillway.settings import from_environment
+from spillway.running.cluster_serving import connect_to_cluster, serve_clusters
+from spillway.running.process import Process, print_help_if_asked, run
+from spillway.settings import settings_from_environment
 
 PREFIX = "SPILLWAY_PROPAGATOR_"
 KAFKA_PREFIX = "SPILLWAY_KAFKA_"
@@ -18,15 +18,15 @@ KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 
 async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
-    settings = from_environment(PropagatorSettings, os.environ, PREFIX)
-    kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
-    connect = partial(connected, settings, ClusterApiSettings())
+    settings = settings_from_environment(PropagatorSettings, os.environ, PREFIX)
+    kafka = settings_from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
+    connect = partial(connect_to_cluster, settings, ClusterApiSettings())
     async with KafkaBus(kafka, settings.fleet, f"spillway/propagator/{process.instance}") as bus:
-        await serve(process, bus, Propagator(bus, connect, settings, process.instance))
+        await serve_clusters(process, bus, Propagator(bus, connect, settings, process.instance))
 
 
 if __name__ == "__main__":
-    if help_asked(
+    if print_help_if_asked(
         "propagator: makes placements true in members.", (PropagatorSettings, PREFIX), (KafkaSettings, KAFKA_PREFIX)
     ):
         sys.exit(0)

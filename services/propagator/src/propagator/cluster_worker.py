@@ -28,16 +28,22 @@ from propagator.core.actions import (
     Question,
     Report,
     Write,
-    bug_met,
-    is_ours,
-    lacks,
+    hold_after_error,
+    is_owned_by_target,
+    missing_objects_report,
 )
 from propagator.core.desired import DesiredState, PartTarget, WantedState
-from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
+from propagator.core.kinds import DEPLOYMENT, KINDS, refused_write_text
 from propagator.core.live import LABEL_FLEET, DependencyReference, LiveState
 from propagator.core.manifests import NamedTemplate
-from propagator.core.reconcile import after, next_action
-from propagator.core.status import AttemptOutcome, held_back, observed, with_beside, with_change
+from propagator.core.reconcile import history_after_action, next_action
+from propagator.core.status import (
+    AttemptOutcome,
+    observed_status,
+    status_on_hold,
+    status_with_changed_field,
+    status_with_other_objects,
+)
 from propagator.log.log_proof import LogProof
 from propagator.log.orphans import Orphans
 from propagator.log.reporter import Reporter
@@ -61,7 +67,7 @@ from spillway.clusters.api import (
 from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
 from spillway.kubernetes.objects import Kind
 from spillway.model import NO_GENERATION
-from spillway.running.isolation import ends_the_process, note_failed
+from spillway.running.isolation import ends_the_process, note_failed_work
 from spillway.running.work_queue import WorkQueue
 
 FOLLOWED = {
@@ -113,17 +119,22 @@ class ClusterWorker:
             api,
             shared.rules.fleet,
             shared.clock,
-            self._attempts.answered,
+            self._attempts.note_cluster_answer,
             self._namespaces,
             shared.settings,
         )
         self._mirror = ObjectMirror(cluster)
         self._queue = WorkQueue[PartTarget]()
-        self._memories = AttemptMemories(shared.desired.status, shared.rules, shared.clock)
+        self._memories = AttemptMemories(shared.desired.logged_status, shared.rules, shared.clock)
         self._reporter = Reporter(
-            shared.bus, epoch, shared.settings, self._shown_alone, shared.desired.status, self._vanished
+            shared.bus,
+            epoch,
+            shared.settings,
+            self._status_despite_errors,
+            shared.desired.logged_status,
+            self._has_vanished,
         )
-        self._orphans = Orphans(cluster, self._mirror, shared.desired, shared.proof, self._reporter.note)
+        self._orphans = Orphans(cluster, self._mirror, shared.desired, shared.proof, self._reporter.queue_status)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
         self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._attempts, self._member, shared.settings)
         self._listed: set[str] = set()
@@ -135,15 +146,15 @@ class ClusterWorker:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
         try:
             for target in self._desired.targets(self.cluster):
-                self.touch(target)
+                self.refresh_target(target)
             async with asyncio.TaskGroup() as group:
                 for name, kind in FOLLOWED.items():
-                    group.create_task(self._follow(name, kind))
+                    group.create_task(self._follow_kind(name, kind))
                 group.create_task(self._reporter.run())
                 group.create_task(self._finder.run())
                 group.create_task(self._asker.run())
                 for _ in range(self._settings.objects_at_once):
-                    group.create_task(self._work())
+                    group.create_task(self._work_off_queue())
         finally:
             self._queue.close()
             self._waiting.set(0)
@@ -160,76 +171,80 @@ class ClusterWorker:
         """
         await self._reporter.flush()
 
-    def touch(self, target: PartTarget) -> None:
+    def refresh_target(self, target: PartTarget) -> None:
         """Considers the target again, because the log may want something else of it.
 
         An unexpected error is limited to this target.
         """
         try:
-            self._touch(target)
+            self._refresh_target(target)
         except Exception as error:
-            self._met_a_bug(target, error)
+            self._isolate_error(target, error)
 
-    def _touch(self, target: PartTarget) -> None:
-        if self._desired.lists(target):
+    def _refresh_target(self, target: PartTarget) -> None:
+        if self._desired.is_target_listed(target):
             self._memories.ensure(target)
-            self._consider(target, asked=True)
+            self._queue_target_if_needed(target, asked=True)
         else:
             self._memories.forget(target)
             self._reporter.forget(target)
-        self._orphans.note(target)
-        self._asker.note(target)
+        self._orphans.check_target(target)
+        self._asker.update_target_template(target)
 
-    def ask(self, asked: AdoptionAsked, trace: Headers) -> None:
+    def queue_adoption_question(self, asked: AdoptionAsked, trace: Headers) -> None:
         """Queues a question of the planner about the objects that are in the cluster before an adoption."""
-        self._finder.ask(asked, trace)
+        self._finder.queue_question(asked, trace)
 
-    def knows_shape(self, digest: str) -> bool:
+    def has_admitted_shape(self, digest: str) -> bool:
         """Returns whether the log already has an answer of this cluster that admits pods of this template."""
-        return self._asker.knows(digest)
+        return self._asker.has_admitted_shape(digest)
 
-    def ask_shape(self, template: NamedTemplate, trace: Headers) -> None:
+    def queue_shape_question(self, template: NamedTemplate, trace: Headers) -> None:
         """Queues a planner's question about the shape that the cluster admits for a pod of this template."""
-        self._asker.ask(template, trace)
+        self._asker.queue_question(template, trace)
 
-    def contradict_shape(self, digest: str) -> None:
+    def republish_shape(self, digest: str) -> None:
         """Publishes the shape again, because an instance whose turn is over has published one for this template."""
-        self._asker.contradict(digest)
+        self._asker.republish_answer(digest)
 
     def ask_shape_again(self, digest: str) -> None:
         """Asks the cluster about the template again, because its shape was deleted in the log."""
-        self._asker.ask_again(digest)
+        self._asker.ask_template_again(digest)
 
-    def log_read(self, renewed: bool) -> None:
+    def note_log_read(self, renewed: bool) -> None:
         """Reports orphans that have become certain by a new proof that the whole log was read.
 
         renewed: whether the proof before had run out meanwhile.
         """
-        self._orphans.log_read()
+        self._orphans.report_certain_orphans()
         if renewed and self._all_listed.is_set():
-            self._orphans.note_all()
+            self._orphans.republish_statuses()
 
-    def contradict(self, target: PartTarget, offset: int) -> None:
+    def republish_status(self, target: PartTarget, offset: int) -> None:
         """Publishes a status again if a writer without the turn has replaced it, or if it was deleted in the log."""
-        self._reporter.contradict(target, offset)
+        self._reporter.republish_status(target, offset)
 
     # ── What the cluster tells ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def _follow(self, name: str, kind: Kind) -> None:
-        async for batch in self._api.follow(kind, label_selector=f"{LABEL_FLEET}={self._rules.fleet}"):
+    async def _follow_kind(self, name: str, kind: Kind) -> None:
+        async for batch in self._api.follow_objects(kind, label_selector=f"{LABEL_FLEET}={self._rules.fleet}"):
             for change in batch:
-                targets = self._workloads_in(name, change) if name in KINDS else self._owners_in(name, change)
-                self._note_reach(name, change)
+                targets = (
+                    self._apply_workload_change(name, change)
+                    if name in KINDS
+                    else self._apply_dependency_change(name, change)
+                )
+                self._note_stream_state(name, change)
                 for target in targets:
-                    self._orphans.note(target)
-                    self._consider(target, asked=False)
+                    self._orphans.check_target(target)
+                    self._queue_target_if_needed(target, asked=False)
             if name in KINDS:
-                self._orphans.note_log()
+                self._orphans.warn_of_empty_log()
 
-    def _workloads_in(self, kind: str, change: Change) -> frozenset[PartTarget]:
+    def _apply_workload_change(self, kind: str, change: Change) -> frozenset[PartTarget]:
         match change:
             case ListedObjects(objects):
-                return self._mirror.list_workloads(kind, objects)
+                return self._mirror.replace_workloads(kind, objects)
             case ObjectUpserted(found):
                 changed = self._mirror.upsert_workload(found)
                 return frozenset() if changed is None else frozenset({changed})
@@ -238,22 +253,22 @@ class ClusterWorker:
             case _:
                 return frozenset()
 
-    def _owners_in(self, kind: str, change: Change) -> frozenset[PartTarget]:
+    def _apply_dependency_change(self, kind: str, change: Change) -> frozenset[PartTarget]:
         match change:
             case ListedObjects(objects):
-                return self._owned_by(self._mirror.list_dependencies(kind, objects))
+                return self._targets_of_owners(self._mirror.replace_dependencies(kind, objects))
             case ObjectUpserted(found):
-                return self._owned_by(self._mirror.upsert_dependency(kind, found))
+                return self._targets_of_owners(self._mirror.upsert_dependency(kind, found))
             case ObjectRemoved(found):
-                return self._owned_by(self._mirror.remove_dependency(kind, found))
+                return self._targets_of_owners(self._mirror.remove_dependency(kind, found))
             case _:
                 return frozenset()
 
-    def _owned_by(self, owners: frozenset[DependencyOwner]) -> frozenset[PartTarget]:
-        others = (owner for owner in owners if not self._memories.owns(owner))
-        return self._memories.owned_by(owners) | self._mirror.unlisted(others)
+    def _targets_of_owners(self, owners: frozenset[DependencyOwner]) -> frozenset[PartTarget]:
+        others = (owner for owner in owners if not self._memories.has_target_of_owner(owner))
+        return self._memories.targets_of_owners(owners) | self._mirror.unlisted_targets(others)
 
-    def _note_reach(self, name: str, change: Change) -> None:
+    def _note_stream_state(self, name: str, change: Change) -> None:
         if isinstance(change, FollowingFailed):
             self._failing.add(name)
             metrics.CLUSTER_UNREACHABLE.labels(change.error.reason).inc()
@@ -261,64 +276,68 @@ class ClusterWorker:
             return
         if name in self._failing:
             self._failing.discard(name)
-            self._attempts.answered()
+            self._attempts.note_cluster_answer()
             log.info("a cluster is followed again", cluster=self.cluster, kind=name)
         if isinstance(change, ListedObjects) and name not in self._listed:
             self._listed.add(name)
             if self._listed == FOLLOWED.keys():
                 self._all_listed.set()
                 for target in self._memories:
-                    self._consider(target, asked=True)
-                self._orphans.note_all()
+                    self._queue_target_if_needed(target, asked=True)
+                self._orphans.republish_statuses()
 
-    def _consider(self, target: PartTarget, *, asked: bool) -> None:
+    def _queue_target_if_needed(self, target: PartTarget, *, asked: bool) -> None:
         """Puts the target in the queue unless the mirror shows already that nothing has to be done.
 
         asked: the log wants something else, so an earlier failure is tried again at once; otherwise the target waits
             for its next try.
         """
         try:
-            self._consider_it(target, asked=asked)
+            self._queue_target_unguarded(target, asked=asked)
         except Exception as error:
-            self._met_a_bug(target, error)
+            self._isolate_error(target, error)
 
-    def _consider_it(self, target: PartTarget, *, asked: bool) -> None:
-        memory, wanted = self._memories.get(target), self._desired.wanted(target)
+    def _queue_target_unguarded(self, target: PartTarget, *, asked: bool) -> None:
+        memory, wanted = self._memories.get(target), self._desired.wanted_state(target)
         if memory is None or wanted is None or not self._all_listed.is_set():
             return
         self._choose_kind(memory, wanted)
-        live, outcome = self._mirror.live(target, memory.kind), memory.outcome
+        live, outcome = self._mirror.live_state_of(target, memory.kind), memory.outcome
         action = next_action(wanted, live, memory.history, self._clock(), self._rules)
         waits = outcome is not None and outcome.version == wanted.part.version and outcome.state not in SETTLED
         if isinstance(action, Nothing | Hold):
-            self._ended(memory, wanted, live, action)
+            self._end_attempt(memory, wanted, live, action)
         elif asked or not (waits or memory.failed):
-            memory.due(self._clock())
-            self._queue.add(target)
-        self._reporter.note(target)
+            memory.note_work_due(self._clock())
+            self._queue.add_target(target)
+        self._reporter.queue_status(target)
 
     # ── What is done about it ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _work(self) -> None:
+    async def _work_off_queue(self) -> None:
         await self._all_listed.wait()
         while True:
-            target = await self._queue.take()
+            target = await self._queue.take_target()
             try:
-                about = {"k8s.cluster.name": self.cluster, "spillway.workload": _name(target)}
-                async with self._attempts.attempt():
-                    with tracing.process(PLACEMENTS.name, "propagator", about, self._placed_by.get(target)):
-                        await self._bring_about(target)
+                about = {"k8s.cluster.name": self.cluster, "spillway.workload": _namespaced_name(target)}
+                async with self._attempts.paced_attempt():
+                    with tracing.processing_span(
+                        PLACEMENTS.name, "propagator", about, self._placed_by.find_origin(target)
+                    ):
+                        await self._act_on_target(target)
             except ClusterUnreachable as error:
                 metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
-                log.warning("cluster unreachable", cluster=self.cluster, workload=_name(target), error=str(error))
-                self._queue.add(target, self._settings.unreachable_first_seconds)
+                log.warning(
+                    "cluster unreachable", cluster=self.cluster, workload=_namespaced_name(target), error=str(error)
+                )
+                self._queue.add_target(target, self._settings.unreachable_first_seconds)
             except Exception as error:
-                self._met_a_bug(target, error)
+                self._isolate_error(target, error)
             finally:
-                self._queue.done(target)
+                self._queue.finish_target(target)
                 self._waiting.set(len(self._queue))
 
-    def _met_a_bug(self, target: PartTarget, error: Exception) -> None:
+    def _isolate_error(self, target: PartTarget, error: Exception) -> None:
         """Limits an unexpected error to this object.
 
         The object stays as it is, its status says so, and it is tried again after a pause. Raises an error that ends
@@ -327,44 +346,46 @@ class ClusterWorker:
         if ends_the_process(error):
             raise error
         memory, text = self._memories.get(target), f"{type(error).__name__}: {error}"
-        about = {"cluster": self.cluster, "workload": _name(target), "epoch": self.epoch}
-        note_failed("propagator", "workload", error, traced=memory is None or memory.failed == 0, **about)
+        about = {"cluster": self.cluster, "workload": _namespaced_name(target), "epoch": self.epoch}
+        note_failed_work("propagator", "workload", error, traced=memory is None or memory.failed == 0, **about)
         if memory is not None and self._all_listed.is_set():
-            self._queue.add(target, memory.met_a_bug(bug_met(text), self._clock(), self._settings))
-            self._reporter.note(target)
+            self._queue.add_target(
+                target, memory.note_unexpected_error(hold_after_error(text), self._clock(), self._settings)
+            )
+            self._reporter.queue_status(target)
 
-    async def _bring_about(self, target: PartTarget) -> None:
+    async def _act_on_target(self, target: PartTarget) -> None:
         """Acts on the target until nothing is left to do, a rule forbids to go on, or steps_max steps are used up."""
-        live = self._nothing_there(target)
+        live = self._live_state_if_empty(target)
         for _ in range(self._settings.steps_max):
-            wanted, memory = self._desired.wanted(target), self._memories.get(target)
+            wanted, memory = self._desired.wanted_state(target), self._memories.get(target)
             if wanted is None or memory is None:
                 return
             self._choose_kind(memory, wanted)
             if live is None:
-                live = await self._read(wanted, memory.kind)
+                live = await self._read_live_state(wanted, memory.kind)
                 continue  # The log may have changed what is wanted during the read.
             action = next_action(wanted, live, memory.history, self._clock(), self._rules)
             if not live.read and not isinstance(action, CREATION):
                 live = None
                 continue
             if isinstance(action, Report | Hold | Nothing):
-                self._ended(memory, wanted, live, action)
+                self._end_attempt(memory, wanted, live, action)
                 return
             if not isinstance(action, Question) and not self._proof.holds():
                 log.warning(
                     "nothing is written to a cluster: the log does not answer",
                     cluster=self.cluster,
-                    workload=_name(target),
+                    workload=_namespaced_name(target),
                 )
                 break
             try:
-                live = await self._carry_out(action, wanted, live, memory)
+                live = await self._carry_out_action(action, wanted, live, memory)
             except Conflict as error:
                 log.info(
                     "a write met a conflict: the object is read again",
                     cluster=self.cluster,
-                    workload=_name(target),
+                    workload=_namespaced_name(target),
                     error=str(error),
                 )
                 live = None
@@ -372,30 +393,30 @@ class ClusterWorker:
                 if not live.read:  # A refusal is reported only with an object that was read.
                     live = None
                     continue
-                self._ended(memory, wanted, live, _refused(action, memory.kind, str(error)))
+                self._end_attempt(memory, wanted, live, _refusal_report(action, memory.kind, str(error)))
                 return
-        self._queue.add(target, self._settings.retry_first_seconds)
+        self._queue.add_target(target, self._settings.retry_first_seconds)
 
-    def _nothing_there(self, target: PartTarget) -> LiveState | None:
+    def _live_state_if_empty(self, target: PartTarget) -> LiveState | None:
         """Returns an empty LiveState if the mirror has nothing of the target and no attempt has failed; else None.
 
         The cluster need not be read then: creating an object that exists after all is a conflict, and a read follows
         it.
         """
         memory = self._memories.get(target)
-        if memory is None or memory.outcome is not None or self._mirror.has(target):
+        if memory is None or memory.outcome is not None or self._mirror.has_objects_of_target(target):
             return None
         namespace = target.namespace
         return LiveState(
             looked={DependencyReference("Namespace", namespace): True} if self._namespaces.has(namespace) else {}
         )
 
-    async def _read(self, wanted: WantedState, kind: str) -> LiveState:
+    async def _read_live_state(self, wanted: WantedState, kind: str) -> LiveState:
         target = wanted.target
         listed = {DependencyReference(dependency.kind, dependency.name) for dependency in wanted.dependencies}
-        known = self._mirror.references(target)
-        live = await self._member.read(target, {one for one in listed | known if one.kind in FOLLOWED}, kind)
-        self._reflect(target, live, kind)
+        known = self._mirror.dependency_references_of(target)
+        live = await self._member.read_live_state(target, {one for one in listed | known if one.kind in FOLLOWED}, kind)
+        self._store_in_mirror(target, live, kind)
         return live
 
     def _choose_kind(self, memory: AttemptMemory, wanted: WantedState) -> None:
@@ -403,38 +424,38 @@ class ClusterWorker:
         if wanted.declaration is not None and wanted.declaration.kind in KINDS:
             memory.kind = wanted.declaration.kind
         elif not memory.kind:
-            found = self._mirror.newest(wanted.target)
+            found = self._mirror.newest_workload(wanted.target)
             memory.kind = found.kind if found is not None else DEPLOYMENT
 
-    async def _carry_out(
+    async def _carry_out_action(
         self, action: Write | Question, wanted: WantedState, live: LiveState, memory: AttemptMemory
     ) -> LiveState:
-        live = await self._member.carry_out(action, wanted.target, live)
-        memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
+        live = await self._member.carry_out_action(action, wanted.target, live)
+        memory.history = history_after_action(memory.history, wanted, live, action, self._clock(), self._rules)
         if not isinstance(action, Question):
-            memory.hold_over()
-            self._reflect(wanted.target, live, memory.kind)
+            memory.end_hold()
+            self._store_in_mirror(wanted.target, live, memory.kind)
             log.info(
                 "carried out",
                 action=type(action).__name__,
                 cluster=self.cluster,
-                workload=_name(wanted.target),
+                workload=_namespaced_name(wanted.target),
                 version=str(wanted.part.version),
                 replicas=wanted.part.replicas,
                 epoch=self.epoch,
             )
         return live
 
-    def _reflect(self, target: PartTarget, live: LiveState, kind: str) -> None:
+    def _store_in_mirror(self, target: PartTarget, live: LiveState, kind: str) -> None:
         """Puts the answers to our own requests into the mirror, so that they need not wait for the watch."""
         found = live.workload
         self._mirror.put_workload(target, kind, found if found and found.marks.fleet == self._rules.fleet else None)
-        for reference in self._mirror.references(target) | live.dependencies.keys():
+        for reference in self._mirror.dependency_references_of(target) | live.dependencies.keys():
             dependency = live.dependencies.get(reference)
             ours = dependency is not None and dependency.marks.fleet == self._rules.fleet
             self._mirror.put_dependency(target.namespace, reference, dependency if ours else None)
 
-    def _ended(
+    def _end_attempt(
         self, memory: AttemptMemory, wanted: WantedState, live: LiveState, action: Report | Hold | Nothing
     ) -> None:
         """Ends one attempt at the target: stores its outcome, queues the next try and has the status published."""
@@ -442,70 +463,76 @@ class ClusterWorker:
         if self._memories.get(target) is not memory:
             return  # The target was forgotten meanwhile.
         memory.looked_at = True
-        memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
+        memory.history = history_after_action(memory.history, wanted, live, action, self._clock(), self._rules)
         again: float | None = None
-        lacked = memory.lacks
+        lacked = memory.missing_objects
         match action:
             case Report(state, message, seconds, missing, job):
                 outcome = AttemptOutcome(wanted.part.version, state, message, missing, job)
-                again = memory.ended_in(outcome, self._settings) or seconds or None
+                again = memory.note_outcome(outcome, self._settings) or seconds or None
             case Hold():
-                log.debug("held", cluster=self.cluster, workload=_name(target), reason=action.reason)
-                again = memory.held(action, self._clock(), self._settings)
+                log.debug("held", cluster=self.cluster, workload=_namespaced_name(target), reason=action.reason)
+                again = memory.note_hold(action, self._clock(), self._settings)
             case Nothing():
-                memory.went_well(self._clock())
-                self._placed_by.take(target)
-        if memory.lacks != lacked:
-            self._asker.look_again(target)
+                memory.note_success(self._clock())
+                self._placed_by.take_origin(target)
+        if memory.missing_objects != lacked:
+            self._asker.ask_target_template_again(target)
         if again is not None:
-            self._queue.add(target, again)
-        self._reporter.note(target)
+            self._queue.add_target(target, again)
+        self._reporter.queue_status(target)
 
-    def _shown_alone(self, target: PartTarget) -> WorkloadObserved | None:
+    def _status_despite_errors(self, target: PartTarget) -> WorkloadObserved | None:
         """Returns the status as `_shown` does. After an unexpected error it returns None, for this object alone."""
         try:
-            return self._shown(target)
+            return self._status_in_cluster(target)
         except Exception as error:
             if ends_the_process(error):
                 raise
-            note_failed("propagator", "workload", error, cluster=self.cluster, workload=_name(target))
+            note_failed_work("propagator", "workload", error, cluster=self.cluster, workload=_namespaced_name(target))
             return None
 
-    def _shown(self, target: PartTarget) -> WorkloadObserved | None:
+    def _status_in_cluster(self, target: PartTarget) -> WorkloadObserved | None:
         """Returns the status that the cluster shows for the target now; None before this turn has looked at it."""
         memory = self._memories.get(target)
         if memory is None:
-            return self._orphan(target) if self._orphans.has(target) and self._all_listed.is_set() else None
+            return self._orphan_status(target) if self._orphans.has(target) and self._all_listed.is_set() else None
         if not memory.looked_at:
             return None
-        found = self._mirror.workload(target, memory.kind)
-        ours = found is not None and is_ours(found.marks, target, self._rules.fleet)
-        shown = observed(target, found if ours else None, memory.outcome, memory.kind)
-        shown = with_change(shown, memory.history.changed)
-        hold = memory.hold_to_say(self._clock(), self._settings)
+        found = self._mirror.workload_of_kind(target, memory.kind)
+        ours = found is not None and is_owned_by_target(found.marks, target, self._rules.fleet)
+        shown = observed_status(target, found if ours else None, memory.outcome, memory.kind)
+        shown = status_with_changed_field(shown, memory.history.changed)
+        hold = memory.hold_reason_to_publish(self._clock(), self._settings)
         if hold:
-            shown = held_back(shown, self._desired.status(target), target, hold)
+            shown = status_on_hold(shown, self._desired.logged_status(target), target, hold)
         others = self._mirror.workloads.get(target, {}).keys() - {memory.kind}
-        return with_beside(shown, (DependencyReference(kind, target.name) for kind in others))
+        return status_with_other_objects(shown, (DependencyReference(kind, target.name) for kind in others))
 
-    def _orphan(self, target: PartTarget) -> WorkloadObserved | None:
-        found = self._mirror.newest(target)
+    def _orphan_status(self, target: PartTarget) -> WorkloadObserved | None:
+        found = self._mirror.newest_workload(target)
         version, kind = (found.version, found.kind) if found is not None else (NO_GENERATION, "")
         others = self._mirror.workloads.get(target, {}).keys() - {kind}
-        beside = {DependencyReference(other, target.name) for other in others} | self._mirror.references(target)
-        return with_beside(observed(target, found, AttemptOutcome(version, STATE_ORPHANED, ""), kind), beside)
+        beside = {DependencyReference(other, target.name) for other in others} | self._mirror.dependency_references_of(
+            target
+        )
+        return status_with_other_objects(
+            observed_status(target, found, AttemptOutcome(version, STATE_ORPHANED, ""), kind), beside
+        )
 
-    def _vanished(self, target: PartTarget) -> bool:
+    def _has_vanished(self, target: PartTarget) -> bool:
         known = self._all_listed.is_set() and self._proof.holds()
-        return known and not self._mirror.has(target) and not self._desired.lists(target)
+        return known and not self._mirror.has_objects_of_target(target) and not self._desired.is_target_listed(target)
 
 
-def _refused(action: Action, kind: str, words: str) -> Report:
+def _refusal_report(action: Action, kind: str, words: str) -> Report:
     """Returns the report for a refused write. A namespace that may not be created counts as a missing dependency."""
     if isinstance(action, EnsureNamespace):
-        return lacks((DependencyReference("Namespace", action.name),), action.name, f"; it cannot be created: {words}")
-    return Report(STATE_REFUSED, refused_text(kind, words))
+        return missing_objects_report(
+            (DependencyReference("Namespace", action.name),), action.name, f"; it cannot be created: {words}"
+        )
+    return Report(STATE_REFUSED, refused_write_text(kind, words))
 
 
-def _name(target: PartTarget) -> str:
+def _namespaced_name(target: PartTarget) -> str:
     return f"{target.namespace}/{target.name}"

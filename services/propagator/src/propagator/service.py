@@ -8,7 +8,7 @@ import structlog
 
 from propagator.cluster_worker import ClusterWorker, SharedResources
 from propagator.core.actions import PropagationRules
-from propagator.core.desired import DesiredState, PartTarget, TouchedTargets, status_target
+from propagator.core.desired import DesiredState, PartTarget, TouchedTargets, target_of_status_key
 from propagator.core.manifests import NamedTemplate
 from propagator.log.log_proof import LogProof
 from propagator.settings import PropagatorSettings
@@ -29,7 +29,7 @@ from spillway.addresses import (
 from spillway.bus import Bus, BusUnavailable, Headers, Record
 from spillway.clusters.api import ClusterApi
 from spillway.events import AdoptionAsked, ClusterJoined, ShapeAdmitted, ShapeAsked, TurnTaken, WorkloadObserved
-from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, way_to
+from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, way_to_joined_cluster
 from spillway.running.following import TopicReader
 
 SERVICE = "propagator"
@@ -58,7 +58,7 @@ class Propagator:
         self._slots = asyncio.Semaphore(settings.objects_at_once_overall)
         self._desired = DesiredState()
         self._placed_by = tracing.Origins[PartTarget]()
-        self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
+        self._reader = TopicReader(bus, FOLLOWED, self._apply_record, settings.bus_retry_seconds)
         self._proof = LogProof(settings.log_proven_seconds)
         self._superseded = asyncio.Event()
         self.turns = ClusterTurns[ClusterWorker](bus, SERVICE, instance, settings, self)
@@ -70,7 +70,7 @@ class Propagator:
         Raises after a bug of ours, on another fleet's log, and on too many dead letters.
         """
         async with asyncio.TaskGroup() as group:
-            work = (self._reader.run, self.turns.run, self._prove, self._take_back)
+            work = (self._reader.run, self.turns.run, self._prove_log_read, self._publish_due_tombstones)
             tasks = [group.create_task(one()) for one in work]
             await stopping.wait()
             await self.turns.finish()
@@ -78,100 +78,102 @@ class Propagator:
                 task.cancel()
 
     @property
-    def held(self) -> frozenset[str]:
+    def clusters_worked_on(self) -> frozenset[str]:
         """Returns the clusters that this instance works on now."""
         return frozenset(self.turns.workers)
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def clusters(self) -> Iterable[str]:
+    def clusters_in_log(self) -> Iterable[str]:
         return self._desired.clusters
 
-    def way(self, cluster: str) -> Hashable | None:
+    def way_to_cluster(self, cluster: str) -> Hashable | None:
         joined = self._desired.clusters.get(cluster)
-        return None if joined is None else way_to(joined)
+        return None if joined is None else way_to_joined_cluster(joined)
 
-    async def caught_up(self) -> None:
-        await self._reader.caught_up()
+    async def wait_until_caught_up(self) -> None:
+        await self._reader.wait_until_caught_up()
 
-    def begin(self, turn: ClusterTurn) -> ClusterWorker:
+    def create_worker(self, turn: ClusterTurn) -> ClusterWorker:
         api = self._connect(self._desired.clusters[turn.cluster])
         api.write_only_while(self._proof.holds)
-        return ClusterWorker(turn.cluster, turn.epoch, api, self._shared())
+        return ClusterWorker(turn.cluster, turn.epoch, api, self._shared_resources())
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _apply(self, record: Record) -> None:
+    def _apply_record(self, record: Record) -> None:
         event = record.event
         if isinstance(event, TurnTaken):
-            self.turns.note(event.cluster, record.offset, event.instance)
+            self.turns.note_epoch(event.cluster, record.offset, event.instance)
             return
         if isinstance(event, AdoptionAsked):
-            self._ask(event, tracing.carried(record.headers))
+            self._pass_on_adoption_question(event, tracing.select_trace_headers(record.headers))
             return
         if isinstance(event, ShapeAsked):
-            self._ask_shape(event, tracing.carried(record.headers))
+            self._pass_on_shape_question(event, tracing.select_trace_headers(record.headers))
             return
-        touched = self._desired.apply(record.topic, record.key, event)
+        touched = self._desired.apply_record(record.topic, record.key, event)
         self._note_trace(record, touched)
         for target in touched.targets:
-            self.turns.tell(target.cluster, lambda worker, target=target: worker.touch(target))  # type: ignore[misc]
+            self.turns.call_worker(target.cluster, lambda worker, target=target: worker.touch(target))  # type: ignore[misc]
         if isinstance(event, WorkloadObserved):
-            self._note_status(event, record.offset)
+            self._check_status_writer(event, record.offset)
         if isinstance(event, ShapeAdmitted):
-            self._note_shape(event)
+            self._check_shape_writer(event)
         if event is None:
-            self._note_tombstone(record)
+            self._republish_deleted_record(record)
         forgotten = event is None and record.topic == PLACEMENTS.name
         if touched.clusters or forgotten:
-            self.turns.reconsider()
+            self.turns.reconsider_turns()
             self._superseded.set()
 
-    def _ask(self, asked: AdoptionAsked, trace: Headers) -> None:
+    def _pass_on_adoption_question(self, asked: AdoptionAsked, trace: Headers) -> None:
         """Passes the question to its clusters' workers. Clusters without one are skipped: the planner asks again."""
         for cluster in asked.clusters:
-            self.turns.tell(cluster, lambda worker: worker.ask(asked, trace))
+            self.turns.call_worker(cluster, lambda worker: worker.queue_adoption_question(asked, trace))
 
-    def _ask_shape(self, asked: ShapeAsked, trace: Headers) -> None:
+    def _pass_on_shape_question(self, asked: ShapeAsked, trace: Headers) -> None:
         workers = self.turns.workers
-        clusters = [one for one in asked.clusters if one in workers and not workers[one].knows_shape(asked.template)]
+        clusters = [
+            one for one in asked.clusters if one in workers and not workers[one].has_admitted_shape(asked.template)
+        ]
         if clusters:
             template = NamedTemplate(asked.template, asked.namespace, asked.name, loads(asked.pod))
             for cluster in clusters:
-                self.turns.tell(cluster, lambda worker: worker.ask_shape(template, trace))
+                self.turns.call_worker(cluster, lambda worker: worker.queue_shape_question(template, trace))
 
     def _note_trace(self, record: Record, touched: TouchedTargets) -> None:
         """Keeps the trace of a placement until the work for it is done, so that the work joins that trace."""
         if record.topic == PLACEMENTS.name and tracing.is_on():
             for target in touched.targets:
-                self._placed_by.take(target)
-                self._placed_by.note(target, tracing.carried(record.headers))
+                self._placed_by.take_origin(target)
+                self._placed_by.note_origin(target, tracing.select_trace_headers(record.headers))
 
-    def _note_status(self, event: WorkloadObserved, offset: int) -> None:
-        self.turns.note(event.cluster, event.epoch)
+    def _check_status_writer(self, event: WorkloadObserved, offset: int) -> None:
+        self.turns.note_epoch(event.cluster, event.epoch)
         target = PartTarget(event.cluster, event.namespace, event.name)
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
-            self.turns.tell(event.cluster, lambda worker: worker.contradict(target, offset))
+            self.turns.call_worker(event.cluster, lambda worker: worker.republish_status(target, offset))
 
-    def _note_shape(self, event: ShapeAdmitted) -> None:
-        self.turns.note(event.cluster, event.epoch)
+    def _check_shape_writer(self, event: ShapeAdmitted) -> None:
+        self.turns.note_epoch(event.cluster, event.epoch)
         worker = self.turns.workers.get(event.cluster)
         if worker is not None and event.epoch < worker.epoch:
-            self.turns.tell(event.cluster, lambda worker: worker.contradict_shape(event.template))
+            self.turns.call_worker(event.cluster, lambda worker: worker.republish_shape(event.template))
 
-    def _note_tombstone(self, record: Record) -> None:
+    def _republish_deleted_record(self, record: Record) -> None:
         """Asks the cluster's worker to publish a status or shape again when its record was deleted from the log.
 
         A tombstone carries no epoch, so nobody can tell whether its writer still had the turn.
         """
-        if record.topic == WORKLOAD_STATUS.name and (target := status_target(record.key)) is not None:
-            self.turns.tell(target.cluster, lambda worker: worker.contradict(target, record.offset))
+        if record.topic == WORKLOAD_STATUS.name and (target := target_of_status_key(record.key)) is not None:
+            self.turns.call_worker(target.cluster, lambda worker: worker.republish_status(target, record.offset))
         elif record.topic == SHAPES.name:
             digest, _, cluster = record.key.partition("/")
-            self.turns.tell(cluster, lambda worker: worker.ask_shape_again(digest))
+            self.turns.call_worker(cluster, lambda worker: worker.ask_shape_again(digest))
 
-    def _shared(self) -> SharedResources:
+    def _shared_resources(self) -> SharedResources:
         return SharedResources(
             bus=self._bus,
             desired=self._desired,
@@ -193,15 +195,15 @@ class Propagator:
             window_seconds=settings.window_seconds,
         )
 
-    async def _take_back(self) -> None:
+    async def _publish_due_tombstones(self) -> None:
         """Publishes tombstones for statuses and shapes that nobody writes any more.
 
         These are the statuses of workloads without a placement, and the statuses and shapes of clusters that left.
         """
-        await self.caught_up()
+        await self.wait_until_caught_up()
         while True:
             self._superseded.clear()
-            gone = self._said_in_vain()
+            gone = self._due_tombstones()
             for first in range(0, len(gone), self._settings.status_batch):
                 try:
                     await self._bus.publish(*gone[first : first + self._settings.status_batch])
@@ -212,27 +214,27 @@ class Propagator:
                     break
             await self._superseded.wait()
 
-    def _said_in_vain(self) -> list[Tombstone]:
+    def _due_tombstones(self) -> list[Tombstone]:
         gone = [
             status_address(target.namespace, target.name, target.cluster)
-            for target in sorted(self._desired.superseded())
-            if self.turns.holds(target.cluster)
+            for target in sorted(self._desired.targets_of_obsolete_statuses())
+            if self.turns.is_assigned(target.cluster)
         ]
         gone += [
             shape_address(digest, cluster)
             for cluster, digests in sorted(self._desired.shapes.items())
-            if cluster not in self._desired.clusters and self.turns.holds(cluster)
+            if cluster not in self._desired.clusters and self.turns.is_assigned(cluster)
             for digest in digests
         ]
         return [Tombstone(address) for address in gone]
 
-    async def _prove(self) -> None:
+    async def _prove_log_read(self) -> None:
         """Reads the log to its end at intervals, as a LogProof. Otherwise this instance might not know a newer claim
         or placement, and write to a cluster where another instance has the turn."""
         clock = asyncio.get_running_loop().time
         while True:
             asked_at, held = clock(), self._proof.holds()
-            await self.caught_up()
-            self._proof.proven(asked_at)
-            self.turns.tell_all(lambda worker: worker.log_read(renewed=not held))  # noqa: B023 - called at once
+            await self.wait_until_caught_up()
+            self._proof.note_log_read_up_to(asked_at)
+            self.turns.call_all_workers(lambda worker: worker.note_log_read(renewed=not held))  # noqa: B023 - called at once
             await asyncio.sleep(self._settings.log_asked_seconds)

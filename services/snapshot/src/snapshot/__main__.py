@@ -8,24 +8,24 @@ from snapshot.service import Snapshot
 from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import ClusterApiSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
-from spillway.running.cluster_serving import connected, serve
-from spillway.running.process import Process, help_asked, run
-from spillway.settings import from_environment
+from spillway.running.cluster_serving import connect_to_cluster, serve_clusters
+from spillway.running.process import Process, print_help_if_asked, run
+from spillway.settings import settings_from_environment
 
 PREFIX, KAFKA_PREFIX = "SPILLWAY_SNAPSHOT_", "SPILLWAY_KAFKA_"
 
 
 async def main(process: Process) -> None:
     process.set_ready("log", False, "not connected")
-    settings = from_environment(SnapshotSettings, os.environ, PREFIX)
-    kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
-    connect = partial(connected, settings, ClusterApiSettings())
+    settings = settings_from_environment(SnapshotSettings, os.environ, PREFIX)
+    kafka = settings_from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
+    connect = partial(connect_to_cluster, settings, ClusterApiSettings())
     async with KafkaBus(kafka, settings.fleet, f"spillway/snapshot/{process.instance}") as bus:
-        await serve(process, bus, Snapshot(bus, connect, settings, process.instance))
+        await serve_clusters(process, bus, Snapshot(bus, connect, settings, process.instance))
 
 
 if __name__ == "__main__":
-    if help_asked(
+    if print_help_if_asked(
         "snapshot: decides what each cluster's capacity is now.",
         (SnapshotSettings, PREFIX),
         (KafkaSettings, KAFKA_PREFIX),

@@ -30,9 +30,9 @@ from spillway.clusters.credentials import BadCredentials
 from spillway.dead_letters import EventTooLarge, UnwritableEvent
 from spillway.events import ClusterJoined, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
-from spillway.fitting import UnwritableKeys, unwritable
+from spillway.fitting import UnwritableKeys, write_errors_by_index
 from spillway.kubernetes.objects import NODES, Kind
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 from spillway.running.cluster_turns import ClusterTurn
 from spillway.troubles import Trouble, TroubleCode, code_of_reason
 from spillway.waiting import is_set_within
@@ -92,21 +92,21 @@ class Collector:
         self._may_list = asyncio.Event()
         self._lists_settled = asyncio.Event()
         self._sample_now = asyncio.Event()
-        self.see_policies()
+        self.apply_scale_policies()
         self._streams: dict[Kind, asyncio.Task[None]] = {}
 
     # ── What the service tells it ───────────────────────────────────────────────────────────────────────────────
 
-    def rejoin(self, joined: ClusterJoined) -> None:
+    def apply_cluster_joined(self, joined: ClusterJoined) -> None:
         """Takes over a new ClusterJoined of the cluster. Connects again if its credential or endpoint has changed."""
         before, self._joined = self._joined, joined
         if (before.credential, before.endpoint) != (joined.credential, joined.endpoint):
             self._rejoined.set()
 
-    def see_policies(self) -> None:
+    def apply_scale_policies(self) -> None:
         """Takes over the set of workloads with a scale policy, after it was first read or has changed."""
         if self._around.scaled.known:
-            self.core.follow(self._around.scaled.keys)
+            self.core.set_scaled_workloads(self._around.scaled.keys)
             self._sample_now.set()
             self._heard.set()
 
@@ -121,11 +121,11 @@ class Collector:
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(self._stay_connected(), name=f"follow {self.cluster}")
-                await self._write_on()
+                await self._write_until_finished()
                 following.cancel()
         finally:
             self._finished.set()
-            counters.let_go(self.cluster)
+            counters.remove_cluster_gauges(self.cluster)
 
     # ── Following ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,21 +137,21 @@ class Collector:
                 api = self._around.connect(self._joined)
             except (ClusterUnreachable, BadCredentials, OSError) as error:
                 self._log.warning("cannot connect", error=str(error))
-                self.core.age.connection_failed(_why_not_connected(error))
+                self.core.age.note_connection_failed(_connection_trouble(error))
                 self._heard.set()
                 first, longest = self._settings.connect_first_seconds, self._settings.connect_longest_seconds
-                await is_set_within(self._rejoined, doubled_seconds(first, longest, setbacks))
+                await is_set_within(self._rejoined, doubled_pause_seconds(first, longest, setbacks))
                 setbacks += 1
                 continue
             setbacks = 0
             try:
-                await self._follow(api)
+                await self._follow_cluster(api)
             finally:
                 await api.close()
 
-    async def _follow(self, api: ClusterApi) -> None:
+    async def _follow_cluster(self, api: ClusterApi) -> None:
         """Follows the cluster until its credential or endpoint changes."""
-        self.core.age.connecting()
+        self.core.age.note_connecting()
         self._may_list.clear()
         self._lists_settled.clear()
         async with asyncio.TaskGroup() as tasks:
@@ -159,15 +159,15 @@ class Collector:
                 self._start_stream(tasks, api, kind)
             others = [
                 tasks.create_task(self._hold_list_slot()),
-                tasks.create_task(self._probe(tasks, api)),
-                tasks.create_task(self._sample(api)),
+                tasks.create_task(self._run_probes(tasks, api)),
+                tasks.create_task(self._run_pod_samplings(api)),
             ]
             await self._rejoined.wait()
             for task in (*self._streams.values(), *others):
                 task.cancel()
 
     def _start_stream(self, tasks: asyncio.TaskGroup, api: ClusterApi, kind: Kind) -> None:
-        self._streams[kind] = tasks.create_task(self._stream(api, kind), name=f"{kind.plural} of {self.cluster}")
+        self._streams[kind] = tasks.create_task(self._follow_kind(api, kind), name=f"{kind.plural} of {self.cluster}")
 
     async def _hold_list_slot(self) -> None:
         """Waits for a place among the clusters that read their first lists, and gives it back after a bounded time.
@@ -178,50 +178,52 @@ class Collector:
             self._may_list.set()
             await is_set_within(self._lists_settled, self._settings.list_slot_seconds)
 
-    async def _stream(self, api: ClusterApi, kind: Kind) -> None:
+    async def _follow_kind(self, api: ClusterApi, kind: Kind) -> None:
         await self._may_list.wait()
         selector = f"{FLEET_LABEL}={self._around.bus.fleet}" if kind in WORKLOAD_KINDS else ""
-        follow = api.follow if kind is NODES else api.follow_in_pages
+        follow = api.follow_objects if kind is NODES else api.follow_in_pages
         batches = follow(kind, label_selector=selector)
         try:
             async for batch in batches:
                 for number, change in enumerate(batch, 1):
-                    await self._apply(kind, change)
+                    await self._apply_change(kind, change)
                     if number % self._settings.list_step_objects == 0:
                         await asyncio.sleep(0)
                 self._heard.set()
-                if self.core.age.all_listed:
+                if self.core.age.is_fully_listed:
                     self._lists_settled.set()
         finally:
             if isinstance(batches, AsyncGenerator):
                 await batches.aclose()
 
-    async def _apply(self, kind: Kind, change: Change) -> None:
+    async def _apply_change(self, kind: Kind, change: Change) -> None:
         now = asyncio.get_running_loop().time
         match change:
             case ObjectUpserted():
-                self.core.upserted(kind, (change.object,), now())
+                self.core.upsert_objects(kind, (change.object,), now())
             case ObjectRemoved():
-                self.core.removed(kind, change.object, now())
+                self.core.remove_object(kind, change.object, now())
             case StreamAlive():
-                self.core.alive(kind, now())
+                self.core.note_stream_alive(kind, now())
             case ListedObjects():
-                self.core.listed(kind, change.objects, now())
+                self.core.replace_objects(kind, change.objects, now())
             case ListedPage():
                 step = self._settings.list_step_objects
                 for start in range(0, len(change.objects), step):
-                    self.core.paged(kind, change.objects[start : start + step])
+                    self.core.upsert_page(kind, change.objects[start : start + step])
                     await asyncio.sleep(0)
             case PagesEnded():
-                self.core.retained(kind, change.uids, now())
+                self.core.end_paged_list(kind, change.uids, now())
             case FollowingFailed():
-                counters.unreachable(change.error.reason)
+                counters.count_unreachable(change.error.reason)
                 self._log.warning("stream failed", kind=kind.plural, error=str(change.error))
-                self.core.failed(kind, _trouble(change.error), forbidden=change.error.reason == "forbidden")
+                self.core.note_stream_failed(
+                    kind, _trouble_of_error(change.error), forbidden=change.error.reason == "forbidden"
+                )
                 self._heard.set()
                 self._lists_settled.set()
 
-    async def _probe(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:
+    async def _run_probes(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:
         """Probes the cluster at intervals.
 
         The first probe waits for the lists, so that its answer can be compared at once.
@@ -231,24 +233,24 @@ class Collector:
         await is_set_within(self._lists_settled, pause_seconds)
         while True:
             started_at = loop.time()
-            self.core.age.probe_started(started_at)
-            for kind in self.core.to_relist(started_at):
+            self.core.age.note_probe_started(started_at)
+            for kind in self.core.take_kinds_to_relist(started_at):
                 self._log.warning("what is known differs from the cluster: listing again", kind=kind.plural)
                 self._streams[kind].cancel()
                 self._start_stream(tasks, api, kind)
             try:
                 probe = await api.probe()
             except ClusterUnreachable as error:
-                counters.unreachable(error.reason)
-                self.core.age.probe_failed(_trouble(error, "probe: "))
+                counters.count_unreachable(error.reason)
+                self.core.age.note_probe_failed(_trouble_of_error(error, "probe: "))
                 pause_seconds = min(2 * pause_seconds, self._settings.probe_longest_seconds)
             else:
-                self.core.probe_answered(probe.started_at, probe.nodes, probe.pods, loop.time(), probe.version)
+                self.core.note_probe_answered(probe.started_at, probe.nodes, probe.pods, loop.time(), probe.version)
                 pause_seconds = self._settings.probe_seconds
             self._heard.set()
             await asyncio.sleep(max(0.0, started_at + pause_seconds - loop.time()))
 
-    async def _sample(self, api: ClusterApi) -> None:
+    async def _run_pod_samplings(self, api: ClusterApi) -> None:
         """Samples the pods' usage at intervals, and at once when the scale policies change."""
         loop, settings = asyncio.get_running_loop(), self._settings
         await self._lists_settled.wait()
@@ -257,7 +259,7 @@ class Collector:
             self._sample_now.clear()
             slots = asyncio.Semaphore(settings.metrics_at_once)
             async with asyncio.TaskGroup() as tasks:
-                for namespace in self.core.observed.namespaces():
+                for namespace in self.core.observed.namespaces_to_sample():
                     tasks.create_task(self._sample_namespace(api, namespace, slots))
             await is_set_within(
                 self._sample_now, max(SHORTEST_WAIT_SECONDS, started_at + settings.metrics_seconds - loop.time())
@@ -268,16 +270,16 @@ class Collector:
             try:
                 samples = await api.pod_metrics(namespace, self._settings.metrics_answer_seconds)
             except ClusterUnreachable as error:
-                counters.unreachable(error.reason)
+                counters.count_unreachable(error.reason)
                 why = f"metrics: {error.reason}: {error.detail}"
-                self.core.not_sampled(namespace, why[:TROUBLE_CHARACTERS_MAX])
+                self.core.drop_samples(namespace, why[:TROUBLE_CHARACTERS_MAX])
             else:
-                self.core.sampled(namespace, samples)
+                self.core.store_samples(namespace, samples)
         self._heard.set()
 
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _write_on(self) -> None:
+    async def _write_until_finished(self) -> None:
         """Writes records until finishing is set, then once more.
 
         Only this method writes. So none of our records is on its way while the records of others are compared with
@@ -287,30 +289,30 @@ class Collector:
             if self.core.needs_claim:
                 await self._claim_again()
             else:
-                await self._until_due()
+                await self._wait_until_due()
                 if self._around.book_read.is_set():
-                    self.core.contradict(self._around.book)
-                await self._write()
-        await self._write()
+                    self.core.overrule_foreign_records(self._around.book)
+                await self._write_due_records()
+        await self._write_due_records()
 
     async def _claim_again(self) -> None:
         try:
             await self._around.claim(self._turn)
         except BusUnavailable as error:
-            await self._bus_failed(error)
+            await self._pause_after_bus_failure(error)
         else:
             self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self.core.claimed(self._turn.epoch, asyncio.get_running_loop().time())
+        self.core.begin_epoch(self._turn.epoch, asyncio.get_running_loop().time())
         self._log.info("turn taken", epoch=self._turn.epoch)
 
-    async def _until_due(self) -> None:
+    async def _wait_until_due(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._finishing.is_set():
             self._heard.clear()
             now = loop.time()
-            if self.core.wants_to_speak(now):
+            if self.core.has_record_due(now):
                 await is_set_within(self._finishing, self._settings.gather_seconds)
                 return
             seconds = self.core.next_due_at(now) - now
@@ -318,46 +320,50 @@ class Collector:
                 return
             await is_set_within(self._heard, max(seconds, SHORTEST_WAIT_SECONDS))
 
-    async def _write(self) -> None:
+    async def _write_due_records(self) -> None:
         loop, started_ns = asyncio.get_running_loop(), tracing.clock_ns()
         taken_at = loop.time()
-        records = self.core.records(taken_at, self._around.wall_ms())
+        records = self.core.take_due_records(taken_at, self._around.wall_ms())
         if not records:
             return
         try:
-            positions = await self._around.bus.publish(*records, traces=_traces(self.cluster, records, started_ns))
+            positions = await self._around.bus.publish(
+                *records, traces=_traces_by_index(self.cluster, records, started_ns)
+            )
         except BusUnavailable as error:
-            self.core.unacknowledged(records)
-            await self._bus_failed(error)
+            self.core.note_unconfirmed_records(records)
+            await self._pause_after_bus_failure(error)
             return
         except UnwritableEvent:
-            self._cannot_be_written(records, loop.time())
+            self._note_unwritable_records(records, loop.time())
             await is_set_within(self._finishing, self._settings.bus_retry_seconds)
             return
-        self._unwritable_keys.written(records)
-        self.core.acknowledged(records, (position.offset for position in positions))
+        self._unwritable_keys.note_written(records)
+        self.core.note_written_records(records, (position.offset for position in positions))
         if loop.time() - taken_at > self._settings.late_seconds:
-            self.core.say_age_again()
-        counters.written(records)
-        counters.observed(self.core, loop.time())
+            self.core.make_heartbeat_due()
+        counters.count_written_records(records)
+        counters.update_cluster_gauges(self.core, loop.time())
 
-    def _cannot_be_written(self, records: Sequence[Record], now: float) -> None:
+    def _note_unwritable_records(self, records: Sequence[Record], now: float) -> None:
         """Tells the core which records are too large for the log, so that it writes them in another form.
 
         No record of the batch was sent. The others go with the next batch, and other clusters do not wait.
         """
-        wrong = unwritable(records)
+        wrong = write_errors_by_index(records)
         for index, error in wrong.items():
-            self._unwritable_keys.note(records[index], error)
-        self.core.unacknowledged(records)
-        self.core.unwritable([_unwritten(records[index], error) for index, error in wrong.items()], now)
+            self._unwritable_keys.note_unwritable(records[index], error)
+        self.core.note_unconfirmed_records(records)
+        self.core.note_unwritable_records(
+            [_unwritten_record(records[index], error) for index, error in wrong.items()], now
+        )
 
-    async def _bus_failed(self, error: BusUnavailable) -> None:
+    async def _pause_after_bus_failure(self, error: BusUnavailable) -> None:
         self._log.warning("the log cannot be reached", error=str(error))
         await is_set_within(self._finishing, self._settings.bus_retry_seconds)
 
 
-def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[int, Headers]:
+def _traces_by_index(cluster: str, records: Sequence[object], started_ns: int) -> dict[int, Headers]:
     """Returns a new trace for each record of pending pods or pods' usage, by its index.
 
     A decision may follow from these records. Records of capacity start no trace.
@@ -365,21 +371,21 @@ def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[in
     if not tracing.is_on():
         return {}
     found = [index for index, one in enumerate(records) if isinstance(one, PodsUnschedulable | PodsObserved)]
-    trace = tracing.decision("observe", None, started_ns, {"k8s.cluster.name": cluster}) if found else ()
+    trace = tracing.record_decision("observe", None, started_ns, {"k8s.cluster.name": cluster}) if found else ()
     return dict.fromkeys(found, trace) if trace else {}
 
 
-def _unwritten(record: Record, error: UnwritableEvent) -> UnwrittenRecord:
+def _unwritten_record(record: Record, error: UnwritableEvent) -> UnwrittenRecord:
     return UnwrittenRecord(record, str(error), error.size - error.size_max if isinstance(error, EventTooLarge) else 0)
 
 
-def _trouble(error: ClusterUnreachable, what: str = "") -> Trouble:
+def _trouble_of_error(error: ClusterUnreachable, what: str = "") -> Trouble:
     text = f"{what}{error.reason}: {error.detail}"
     return Trouble(code_of_reason(error.reason), text[:TROUBLE_CHARACTERS_MAX])
 
 
-def _why_not_connected(error: Exception) -> Trouble:
+def _connection_trouble(error: Exception) -> Trouble:
     """Returns why the API could not be opened, as a Trouble with the usual text: "what: reason: detail"."""
     if isinstance(error, ClusterUnreachable):
-        return _trouble(error, "connect: ")
+        return _trouble_of_error(error, "connect: ")
     return Trouble(TroubleCode.NOT_ALLOWED, f"connect: credential: {error}"[:TROUBLE_CHARACTERS_MAX])

@@ -9,11 +9,11 @@ from spillway import metrics
 from spillway.events import CapacityChanged, CapacityReported
 
 
-def unreachable(reason: str) -> None:
+def count_unreachable(reason: str) -> None:
     metrics.CLUSTER_UNREACHABLE.labels(reason).inc()
 
 
-def written(records: Iterable[Record]) -> None:
+def count_written_records(records: Iterable[Record]) -> None:
     for record in records:
         match record:
             case CapacityReported():
@@ -26,13 +26,13 @@ def written(records: Iterable[Record]) -> None:
                 metrics.CAPACITY_BYTES.observe(len(record.columns))
 
 
-def observed(core: Collection, now: float) -> None:
+def update_cluster_gauges(core: Collection, now: float) -> None:
     metrics.NODES.labels(core.cluster).set(len(core.state.nodes.nodes))
-    metrics.PODS_UNSCHEDULABLE.labels(core.cluster).set(core.pending.pods)
+    metrics.PODS_UNSCHEDULABLE.labels(core.cluster).set(core.pending.pod_count)
     metrics.PROBE_AGE_SECONDS.labels(core.cluster).set(core.age.age_ms(now) / 1000)
 
 
-def let_go(cluster: str) -> None:
+def remove_cluster_gauges(cluster: str) -> None:
     for gauge in (metrics.NODES, metrics.PODS_UNSCHEDULABLE, metrics.PROBE_AGE_SECONDS):
         with suppress(KeyError):  # No record was ever written for this cluster.
             gauge.remove(cluster)

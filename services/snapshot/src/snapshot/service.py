@@ -27,7 +27,7 @@ from spillway.running.following import TopicReader
 from spillway.waiting import is_set_within
 
 
-def unix_ms() -> int:
+def current_unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -44,7 +44,7 @@ class Snapshot:
         connect: Connect,
         settings: SnapshotSettings,
         instance: str,
-        wall_ms: Callable[[], int] = unix_ms,
+        wall_ms: Callable[[], int] = current_unix_ms,
     ) -> None:
         self._bus = bus
         self._settings = settings
@@ -54,24 +54,26 @@ class Snapshot:
             bus,
             connect,
             settings,
-            self.turns.claim,
+            self.turns.claim_turn,
             self._book,
             asyncio.Event(),
             asyncio.Semaphore(settings.lists_at_once),
             wall_ms,
         )
         self._log: structlog.typing.FilteringBoundLogger = self._around.log
-        self._clusters = self._reader(self._apply_cluster, CLUSTERS)
-        self._own = self._reader(self._apply_own, CAPACITY, PENDING, PODS)
-        self._policies = self._reader(self._apply_policy, SCALE_POLICIES)
-        self._changes = self._reader(self._apply_change, CAPACITY_CHANGES, start={})
+        self._clusters = self._make_reader(self._apply_cluster, CLUSTERS)
+        self._own = self._make_reader(self._apply_own_record, CAPACITY, PENDING, PODS)
+        self._policies = self._make_reader(self._apply_policy, SCALE_POLICIES)
+        self._changes = self._make_reader(self._apply_change, CAPACITY_CHANGES, start={})
         self._policies_changed = asyncio.Event()
         self._joined: dict[str, ClusterJoined] = {}
         self._left: set[str] = set()
         self._something_to_bury = asyncio.Event()
         self.turns.changed = self._something_to_bury.set
 
-    def _reader(self, apply: Callable[[Record], None], *topics: Topic, start: Offsets | None = None) -> TopicReader:
+    def _make_reader(
+        self, apply: Callable[[Record], None], *topics: Topic, start: Offsets | None = None
+    ) -> TopicReader:
         return TopicReader(self._bus, topics, apply, self._settings.bus_retry_seconds, start)
 
     @property
@@ -81,7 +83,12 @@ class Snapshot:
     async def run(self, stopping: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             readers = (self._clusters, self._own, self._policies, self._changes)
-            work = (*(reader.run for reader in readers), self._tell_policies, self._bury, self.turns.run)
+            work = (
+                *(reader.run for reader in readers),
+                self._pass_on_policies,
+                self._delete_left_clusters,
+                self.turns.run,
+            )
             tasks = [group.create_task(one()) for one in work]
             await stopping.wait()
             await self.turns.finish()
@@ -90,10 +97,10 @@ class Snapshot:
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def clusters(self) -> Iterable[str]:
+    def clusters_in_log(self) -> Iterable[str]:
         return self._joined
 
-    def way(self, cluster: str) -> tuple[Generation | None] | None:
+    def way_to_cluster(self, cluster: str) -> tuple[Generation | None] | None:
         """Identifies one membership of a cluster.
 
         A new credential or endpoint keeps the collector; a cluster that left and joined again gets a new collector,
@@ -102,15 +109,15 @@ class Snapshot:
         joined = self._joined.get(cluster)
         return None if joined is None else (joined.joined_at,)
 
-    async def caught_up(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """Waits until the log was read to its end, our own records included.
 
         With an unread claim, two instances could both write for a cluster.
         """
-        await self._clusters.caught_up()
-        await self._changes.caught_up()
+        await self._clusters.wait_until_caught_up()
+        await self._changes.wait_until_caught_up()
 
-    def begin(self, turn: ClusterTurn) -> Collector:
+    def create_worker(self, turn: ClusterTurn) -> Collector:
         return Collector(turn, self._joined[turn.cluster], self._around)
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,22 +127,22 @@ class Snapshot:
             case ClusterJoined() as joined:
                 self._joined[joined.cluster] = joined
                 self._left.discard(joined.cluster)
-                self.turns.tell(joined.cluster, lambda collector: collector.rejoin(joined))
+                self.turns.call_worker(joined.cluster, lambda collector: collector.apply_cluster_joined(joined))
             case ClusterLeft(cluster):
                 self._joined.pop(cluster, None)
                 self._left.add(cluster)
             case None:
                 self._joined.pop(record.key, None)
-        self.turns.reconsider()
+        self.turns.reconsider_turns()
         self._something_to_bury.set()
 
-    def _apply_own(self, record: Record) -> None:
+    def _apply_own_record(self, record: Record) -> None:
         """Applies a record of capacity, pending or pods, in the order of the log."""
         event = record.event
         assert event is None or isinstance(event, CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved)
-        cluster = self._book.note(record.topic, record.key, record.offset, event)
+        cluster = self._book.note_record(record.topic, record.key, record.offset, event)
         if event is not None:
-            self.turns.note(cluster, event.epoch)
+            self.turns.note_epoch(cluster, event.epoch)
         if cluster in self._left:
             self._something_to_bury.set()
 
@@ -145,12 +152,12 @@ class Snapshot:
         (keys.add if isinstance(record.event, ScalePolicyDeclared) else keys.discard)((namespace, name))
         self._policies_changed.set()
 
-    async def _tell_policies(self) -> None:
+    async def _pass_on_policies(self) -> None:
         """Passes changed scale policies to the collectors, once for all changes that were read together."""
-        await self._policies.caught_up()
+        await self._policies.wait_until_caught_up()
         self._around.scaled.known = True
         while True:
-            self.turns.tell_all(Collector.see_policies)
+            self.turns.call_all_workers(Collector.apply_scale_policies)
             await self._policies_changed.wait()
             self._policies_changed.clear()
             await asyncio.sleep(self._settings.gather_seconds)
@@ -158,33 +165,33 @@ class Snapshot:
     def _apply_change(self, record: Record) -> None:
         match record.event:
             case TurnTaken(_, cluster, instance):
-                self.turns.note(cluster, record.offset, instance)
+                self.turns.note_epoch(cluster, record.offset, instance)
             case CapacityChanged(cluster=cluster, epoch=epoch):
-                self.turns.note(cluster, epoch)
+                self.turns.note_epoch(cluster, epoch)
 
     # ── What is left of clusters that left ──────────────────────────────────────────────────────────────────────
 
-    async def _bury(self) -> None:
+    async def _delete_left_clusters(self) -> None:
         """Publishes tombstones for all records of a cluster that left, once no collector here writes for it."""
-        await self._own.caught_up()
+        await self._own.wait_until_caught_up()
         self._around.book_read.set()
         while True:
             self._something_to_bury.clear()
             for cluster in sorted(self._left):
-                if self.turns.holds(cluster) and self.turns.is_free(cluster):
-                    await self._bury_one(cluster)
+                if self.turns.is_assigned(cluster) and self.turns.is_free(cluster):
+                    await self._delete_cluster_records(cluster)
             await is_set_within(self._something_to_bury, self._settings.bus_retry_seconds)
 
-    async def _bury_one(self, cluster: str) -> None:
-        keys = self._book.left_over(cluster)
+    async def _delete_cluster_records(self, cluster: str) -> None:
+        keys = self._book.keys_left_over(cluster)
         addresses = [address_of_key(cluster, key) for key in keys]
         if not addresses:
-            self._book.forget(cluster)
+            self._book.forget_cluster(cluster)
             return
         try:
             positions = await self._bus.publish(*(Tombstone(address) for address in addresses))
             for (topic, key), position in zip(keys, positions, strict=True):
-                self._book.note(topic, key, position.offset, None)
+                self._book.note_record(topic, key, position.offset, None)
             self._log.info("forgotten", cluster=cluster, records=len(addresses))
         except BusUnavailable as error:
             self._log.warning("the log cannot be reached", error=str(error), cluster=cluster)

@@ -21,7 +21,7 @@ class NodeSlots:
         self._freed = asyncio.Event()
 
     @asynccontextmanager
-    async def one(self, *, recalled: bool) -> AsyncIterator[None]:
+    async def hold_slot(self, *, recalled: bool) -> AsyncIterator[None]:
         """Waits for a slot, and holds it until the end of the context.
 
         recalled: whether the owner waits for the node.

@@ -15,7 +15,7 @@ from spillway.clusters.api import Change, ClusterApi, ClusterUnreachable, Confli
 from spillway.events_lending import NodeLent, NodeReturned
 from spillway.lending_marks import LENT, LENT_NODE, POOL_UID, virtual_node_name
 from spillway.model import Generation
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 from spillway.running.isolation import Failures
 from spillway.running.work_queue import WorkQueue
 from vk_bridge import metrics
@@ -26,7 +26,7 @@ from vk_bridge.cluster.copies import Copies
 from vk_bridge.cluster.copy_tender import CopyTender
 from vk_bridge.cluster.leases import Leases
 from vk_bridge.cluster.lendable import SERVICE
-from vk_bridge.cluster.listing import Listing, Part, nodes_listed, pods_listed
+from vk_bridge.cluster.listing import Listing, Part, listing_of_nodes, listing_of_pods
 from vk_bridge.cluster.node_reader import NodeReader, NodeReading, WriteAnswers
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_writer import PodWriter
@@ -42,12 +42,12 @@ from vk_bridge.core.node.steps import (
     ShowVirtual,
     Step,
     WaitUntil,
-    bears_amendment,
+    may_use_amended_reading,
     next_step,
     node_context,
 )
 from vk_bridge.core.node.urgency import Urgency, urgency
-from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, what_cannot_wait
+from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, urgent_part_of_step
 from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedPod
 from vk_bridge.log.loan_reporter import LoanReporter
@@ -108,8 +108,8 @@ class OwnerWorker:
         gate = BackoffGate(cluster, settings)
         self._queue = WorkQueue[str]()
         self._mirror = OwnerCache(cluster, fleet)
-        self._watch = ClusterWatch(api, self._mirror, settings, self._heard)
-        self._records = Records(shared.bus, settings, self._acknowledged)
+        self._watch = ClusterWatch(api, self._mirror, settings, self._handle_owner_change)
+        self._records = Records(shared.bus, settings, self._apply_acknowledged_record)
         address = KubeletAddress(settings.kubelet_address, settings.port_by_pool)
         self._desired_loans = DesiredLoans(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
         self._book = LoanReporter(
@@ -120,10 +120,23 @@ class OwnerWorker:
         self._copy_tender = CopyTender(cluster, self._copies, shared.state, settings, shared.reconsider)
         self._reader = NodeReader(cluster, fleet, api, gate, settings)
         book = self._book
-        self._writer = NodeWriter(cluster, fleet, api, gate, book.say_lent, book.say_returned, book.say_left)
+        self._writer = NodeWriter(
+            cluster,
+            fleet,
+            api,
+            gate,
+            book.publish_node_lent,
+            book.publish_node_returned,
+            book.publish_stale_virtual_node,
+        )
         self._pod_writer = PodWriter(cluster, api, gate, self._copies, settings)
         self._left_behind = StaleVirtualNodes(
-            self._reader, self._writer, self._pod_writer, self._desired_loans, book.say_cleared, settings
+            self._reader,
+            self._writer,
+            self._pod_writer,
+            self._desired_loans,
+            book.publish_virtual_node_cleared,
+            settings,
         )
         self._sights = FirstObservations()
         self._last_read = ReadCache()
@@ -140,21 +153,21 @@ class OwnerWorker:
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
-        for node in sorted(self._state.stale_last(self.cluster)):
-            self.contradict(node)  # No bridge had the turn when the stale record came.
+        for node in sorted(self._state.nodes_with_stale_record(self.cluster)):
+            self.republish_loan_record(node)  # No bridge had the turn when the stale record came.
         try:
             async with asyncio.TaskGroup() as group:
-                for work in (self._watch.run, self._records.run, self._review, self._resync, self._tend_copies):
+                for work in (self._watch.run, self._records.run, self._run_reviews, self._resync, self._tend_copies):
                     group.create_task(work())
                 group.create_task(self._leases.run())
-                group.create_task(self._tell_usage())
-                group.create_task(self._clear_left_behind())
+                group.create_task(self._report_usage())
+                group.create_task(self._remove_stale_virtual_nodes())
                 for _ in range(self._settings.nodes_at_once):
-                    group.create_task(self._work())
+                    group.create_task(self._reconcile_queued_nodes())
         finally:
             self._queue.close()
             metrics.NODES_WAITING.labels(self.cluster).set(0)
-            self._book.close()
+            self._book.reset_gauges()
             log.info("the turn of a cluster is given back", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
 
@@ -172,38 +185,38 @@ class OwnerWorker:
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def touch(self, node: str, *, recalled: bool = False) -> None:
+    def queue_node(self, node: str, *, recalled: bool = False) -> None:
         """Queues a node: the log has a new record of it. recalled: the record is a recall; the node is unchanged."""
-        if self._concerns_us(node):
-            self._add(node, pods_alone=recalled)
+        if self._is_marked_or_lent(node):
+            self._add_to_queue(node, pods_alone=recalled)
 
-    def touch_all(self) -> None:
+    def queue_all_nodes(self) -> None:
         """Queues every node, after a change that may concern all of them: a lending rule or a brake."""
-        self._copy_tender.lending_changed()
-        for node in self._nodes_with_something():
-            self._add(node)
+        self._copy_tender.note_lending_changed()
+        for node in self._nodes_with_loan_or_marks():
+            self._add_to_queue(node)
 
-    def touch_virtual(self, pool: str, virtual_node: str, change: Change, *, pods: bool) -> None:
+    def queue_nodes_of_pool_change(self, pool: str, virtual_node: str, change: Change, *, pods: bool) -> None:
         """Queues the nodes to which a pool's change belongs; a list may belong to all. pods: the change is of pods."""
         if isinstance(change, ListedObjects):
             part: Part = "pool_pods" if pods else "virtual"
-            listing = pods_listed(part, change.objects) if pods else nodes_listed(part, change.objects)
-            for node in self._nodes_with_something():
-                self._hear_list(node, listing, virtual_node_name(self.cluster, node), change)
+            listing = listing_of_pods(part, change.objects) if pods else listing_of_nodes(part, change.objects)
+            for node in self._nodes_with_loan_or_marks():
+                self._queue_if_list_differs(node, listing, virtual_node_name(self.cluster, node), change)
             return
         known = self._mirror.node_by_virtual.get(virtual_node)
         name = known or self._shared.pools.lent_node(pool, virtual_node, self.cluster)
         if name and self._last_read.is_news(name, change):
-            self._hear_of(name, change)
+            self._queue_changed_node(name, change)
 
-    def _add(self, node: str, delay_seconds: float = 0.0, *, pods_alone: bool = False) -> None:
+    def _add_to_queue(self, node: str, delay_seconds: float = 0.0, *, pods_alone: bool = False) -> None:
         """Queues a node by its Urgency: nodes that an owner waits for come first. pods_alone: only its pods changed."""
         if not pods_alone:
             self._whole.add(node)
         rank = self._urgency(node)
         if delay_seconds > 0 and rank == Urgency.LEAVING:
             rank = Urgency.RECALLED  # The node waits for this delayed work, for example for the forced end of a pod.
-        self._queue.add(node, delay_seconds, rank=rank)
+        self._queue.add_target(node, delay_seconds, rank=rank)
 
     def _urgency(self, node: str) -> Urgency:
         known = self._mirror.nodes.get(node)
@@ -213,23 +226,23 @@ class OwnerWorker:
             has_real_pods=self._mirror.has_real_pods(node),
         )
 
-    def contradict(self, node: str) -> None:
+    def republish_loan_record(self, node: str) -> None:
         """Publishes the valid loan record again, because a bridge whose turn is over has written a stale one since."""
         said = self._state.loans.get(self.cluster, {}).get(node)
-        if said is not None and self._records.waiting(node) is None:
+        if said is not None and self._records.waiting_record(node) is None:
             number = self.next_generation()
-            self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence))
+            self._records.queue_loan_record(replace(said, epoch=number.epoch, sequence=number.sequence))
 
-    def _heard(self, nodes: Iterable[str], change: Change) -> None:
+    def _handle_owner_change(self, nodes: Iterable[str], change: Change) -> None:
         if not self._watch.listed.is_set():
             return  # The first lists are not complete, so there may be pods that are not known yet.
         listing = self._listing(change)
         for node in nodes:
-            self._usage.note(node)
-            if listing is not None and self._concerns_us(node):
-                self._hear_list(node, listing, node, change)
-            elif self._concerns_us(node) and self._last_read.is_news(node, change):
-                self._hear_of(node, change)
+            self._usage.note_node_use(node)
+            if listing is not None and self._is_marked_or_lent(node):
+                self._queue_if_list_differs(node, listing, node, change)
+            elif self._is_marked_or_lent(node) and self._last_read.is_news(node, change):
+                self._queue_changed_node(node, change)
 
     @staticmethod
     def _listing(change: Change) -> Listing | None:
@@ -237,53 +250,53 @@ class OwnerWorker:
         if not isinstance(change, ListedObjects):
             return None
         of_pods = any(isinstance(one, WatchedPod) for one in change.objects)
-        return pods_listed("own_pods", change.objects) if of_pods else nodes_listed("node", change.objects)
+        return listing_of_pods("own_pods", change.objects) if of_pods else listing_of_nodes("node", change.objects)
 
-    def _hear_list(self, node: str, listing: Listing, listed_as: str, change: Change) -> None:
+    def _queue_if_list_differs(self, node: str, listing: Listing, listed_as: str, change: Change) -> None:
         """Queues a node after a watch restarted, but only if the list differs from what was read of that node."""
-        if self._last_read.is_news_in(node, listing.part, listing.of(listed_as), change):
-            self._add(node)
+        if self._last_read.is_news_in_list(node, listing.part, listing.version_by_uid(listed_as), change):
+            self._add_to_queue(node)
 
-    def _hear_of(self, node: str, change: Change) -> None:
+    def _queue_changed_node(self, node: str, change: Change) -> None:
         """Queues a node. Changes of leaving pods are gathered for a moment; the last pod's end is queued at once."""
         if not is_of_pod(change) or self._urgency(node) != Urgency.LEAVING:
-            self._add(node, pods_alone=is_of_pod(change))
+            self._add_to_queue(node, pods_alone=is_of_pod(change))
         elif node not in self._gathering:
             self._gathering.add(node)
-            self._queue.add(node, self._settings.leaving_seconds, rank=Urgency.LEAVING)
+            self._queue.add_target(node, self._settings.leaving_seconds, rank=Urgency.LEAVING)
 
-    def _concerns_us(self, node: str) -> bool:
-        return self._mirror.is_marked(node) or self._state.lent(self.cluster, node) is not None
+    def _is_marked_or_lent(self, node: str) -> bool:
+        return self._mirror.is_marked(node) or self._state.lent_record(self.cluster, node) is not None
 
-    def _nodes_with_something(self) -> set[str]:
+    def _nodes_with_loan_or_marks(self) -> set[str]:
         """Returns the nodes that are marked, that are lent in the log, or that have a virtual node."""
         virtual = {
             node.metadata.annotations.get(LENT_NODE, "")
-            for pool in self._shared.pools.known()
-            for node in pool.of_owner(self.cluster)
+            for pool in self._shared.pools.followed_pools()
+            for node in pool.virtual_nodes_of_owner(self.cluster)
         }
         lent = {name for name, one in self._state.loans.get(self.cluster, {}).items() if isinstance(one, NodeLent)}
         return {name for name in self._mirror.nodes if self._mirror.is_marked(name)} | lent | virtual - {""}
 
     # ── Which nodes are wanted ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _review(self) -> None:
+    async def _run_reviews(self) -> None:
         await self._watch.listed.wait()
-        self._book.recover()
-        self._pool(self._desired_loans.pool_name())
-        self.touch_all()
+        self._book.recover_loans()
+        self._pool_in_fleet(self._desired_loans.declared_pool())
+        self.queue_all_nodes()
         while True:
-            for node in self._desired_loans.review(self._settings.review_slice_nodes):
+            for node in self._desired_loans.review_nodes(self._settings.review_slice_nodes):
                 if node:
-                    self._add(node)
+                    self._add_to_queue(node)
                 else:
                     await asyncio.sleep(0)
-            for node in self._not_said():
-                self._add(node)
-            self._book.measure(self._mirror, asyncio.get_running_loop().time())
+            for node in self._lent_nodes_not_in_log():
+                self._add_to_queue(node)
+            self._book.update_core_metrics(self._mirror, asyncio.get_running_loop().time())
             await asyncio.sleep(self._settings.review_seconds)
 
-    def _not_said(self) -> list[str]:
+    def _lent_nodes_not_in_log(self) -> list[str]:
         """Returns the nodes that are marked as lent but do not open, because the log is away and lacks their loan."""
         if not self._records.is_log_away():
             return []
@@ -291,91 +304,93 @@ class OwnerWorker:
         return [
             name
             for name, register in registers
-            if register.state == LENT and self._state.loan(self.cluster, name) != register.loan
+            if register.state == LENT and self._state.loan_generation(self.cluster, name) != register.loan
         ]
 
     async def _resync(self) -> None:
         """Queues each node once per resync_seconds, spread over that time so that real changes do not have to wait."""
         while True:
-            nodes = sorted(self._nodes_with_something())
+            nodes = sorted(self._nodes_with_loan_or_marks())
             for node in nodes:
                 await asyncio.sleep(self._settings.resync_seconds / len(nodes))
-                self._add(node)
+                self._add_to_queue(node)
             if not nodes:
                 await asyncio.sleep(self._settings.resync_seconds)
             if self._watch.listed.is_set():
-                gone = partial(self._book.over_and_gone, self._mirror, self._settings.forget_seconds)
-                await self._records.forget(self.cluster, gone)
+                gone = partial(self._book.nodes_to_forget, self._mirror, self._settings.forget_seconds)
+                await self._records.write_tombstones(self.cluster, gone)
 
     async def _tend_copies(self) -> None:
         await self._watch.listed.wait()
-        await self._copy_tender.run(self._pool)
+        await self._copy_tender.run(self._pool_in_fleet)
 
-    async def _tell_usage(self) -> None:
+    async def _report_usage(self) -> None:
         await self._watch.listed.wait()
         while True:
-            self._records.say_used(await self._usage.take(self.next_generation))
+            self._records.queue_usage_records(await self._usage.take_hours(self.next_generation))
             await asyncio.sleep(self._settings.usage_seconds)
 
-    async def _clear_left_behind(self) -> None:
+    async def _remove_stale_virtual_nodes(self) -> None:
         await self._watch.listed.wait()
         while True:
-            await self._left_behind.clear(self._state.left_behind(self.cluster), self._pool)
+            await self._left_behind.remove_virtual_nodes(
+                self._state.stale_virtual_nodes(self.cluster), self._pool_in_fleet
+            )
             await asyncio.sleep(self._settings.left_behind_seconds)
 
-    def _pool(self, name: str) -> Pool | None:
+    def _pool_in_fleet(self, name: str) -> Pool | None:
         """Returns the pool cluster of this name; None if it is not in the fleet."""
         joined = self._state.clusters.get(name)
-        return self._shared.pools.get(joined) if joined is not None else None
+        return self._shared.pools.follow_pool(joined) if joined is not None else None
 
     # ── One node ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _work(self) -> None:
+    async def _reconcile_queued_nodes(self) -> None:
         await self._watch.listed.wait()
         while True:
-            node = await self._queue.take()
+            node = await self._queue.take_target()
             self._gathering.discard(node)
             if self._finishing:
                 await asyncio.Event().wait()  # It waits until this worker is cancelled.
             self._running += 1
             try:
-                trace = self._shared.recalled_by.get((self.cluster, node))
+                trace = self._shared.recalled_by.find_origin((self.cluster, node))
                 about = {"k8s.cluster.name": self.cluster, "k8s.node.name": node}
-                async with self._shared.slots.one(recalled=self._state.is_recalled(self.cluster, node)):
-                    with tracing.process(RECALLS.name, "vk-bridge", about, trace):
-                        again, rested = await self._bring_about_alone(node)
+                async with self._shared.slots.hold_slot(recalled=self._state.is_recalled(self.cluster, node)):
+                    with tracing.processing_span(RECALLS.name, "vk-bridge", about, trace):
+                        again, rested = await self._reconcile_node_isolated(node)
                 if again is not None:
-                    self._add(node, max(again, 0.001), pods_alone=True)
-                for change in self._last_read.end(node, rested):
-                    self._hear_of(node, change)
+                    self._add_to_queue(node, max(again, 0.001), pods_alone=True)
+                for change in self._last_read.end_work(node, rested):
+                    self._queue_changed_node(node, change)
             finally:
                 self._running -= 1
                 self._rested.set()
-                self._queue.done(node)
+                self._queue.finish_target(node)
                 metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
 
-    async def _bring_about_alone(self, name: str) -> tuple[float | None, NodeReading | None]:
+    async def _reconcile_node_isolated(self, name: str) -> tuple[float | None, NodeReading | None]:
         """Does the same as `_bring_about`; after an unexpected error only this node is read again, after a pause."""
         try:
-            done = await self._bring_about(name)
+            done = await self._reconcile_node(name)
         except Exception as error:
             self._whole.add(name)
-            return self._failures.met(name, error, cluster=self.cluster, node=name, epoch=self.epoch), None
-        self._failures.end(name)
+            return self._failures.note_failure(name, error, cluster=self.cluster, node=name, epoch=self.epoch), None
+        self._failures.reset_failures(name)
         return done
 
-    async def _bring_about(self, name: str) -> tuple[float | None, NodeReading | None]:
+    async def _reconcile_node(self, name: str) -> tuple[float | None, NodeReading | None]:
         """Reads, decides and writes until nothing is left to do. Returns the seconds after which to look again.
 
         Also returns the last reading if nothing was left. After a write, the clusters' answers replace what was read.
         Steps that need a fresh reading get one.
         """
         settings, before = self._settings, None
-        known, pods_alone = self._last_read.begin(name), name not in self._whole
+        known, pods_alone = self._last_read.begin_work(name), name not in self._whole
         self._whole.discard(name)
         reading = await self._read(name, known if pods_alone else None)
         for _ in range(settings.steps_max):
-            self._last_read.note(reading)
+            self._last_read.note_reading(reading)
             plan = self._plan(reading)
             if not (reading.fresh or plan.bears_amendment):
                 reading = await self._read(name)
@@ -384,7 +399,7 @@ class OwnerWorker:
                 break  # The plan was carried out without a visible effect; a second try at once would not help.
             before, answers = plan, WriteAnswers()
             try:
-                written, again = await self._carry_out(plan, reading, answers)
+                written, again = await self._carry_out_plan(plan, reading, answers)
             except Conflict as error:
                 log.info(
                     "a write met a conflict: the object is read again",
@@ -401,15 +416,15 @@ class OwnerWorker:
             else:
                 if not written:
                     self._restless.pop(name, None)
-                    return again if reading.both_read else settings.unread_seconds, reading
+                    return again if reading.is_read_on_both_sides else settings.unread_seconds, reading
                 if answers.put_off and not answers.incomplete and not isinstance(plan.step, Mark):
-                    rested = self._reader.amended(reading, answers, self._desired_loans.virtual_spec)
-                    self._last_read.note(rested)
-                    self._book.see(rested)
+                    rested = self._reader.amended_reading(reading, answers, self._desired_loans.virtual_spec)
+                    self._last_read.note_reading(rested)
+                    self._book.note_observation(rested)
                     return None, rested
             reading = await self._next_reading(reading, answers)
         self._restless[name] = goes = self._restless.get(name, 0) + 1
-        return doubled_seconds(settings.retry_seconds, settings.retry_longest_seconds, goes - 1), None
+        return doubled_pause_seconds(settings.retry_seconds, settings.retry_longest_seconds, goes - 1), None
 
     async def _next_reading(self, reading: NodeReading, answers: WriteAnswers) -> NodeReading:
         self._last_read.note_versions(reading.name, answers.between)
@@ -417,15 +432,15 @@ class OwnerWorker:
             return await self._read(reading.name)
         if answers.pods_unknown:
             return await self._reader.read_pods_again(reading, answers, self._desired_loans.virtual_spec)
-        return self._reader.amended(reading, answers, self._desired_loans.virtual_spec)
+        return self._reader.amended_reading(reading, answers, self._desired_loans.virtual_spec)
 
     async def _read(self, name: str, known: RestingNode | None = None) -> NodeReading:
         """Reads a node with the pool that its register names; reads again if that is not the expected pool.
 
         known: the nodes are unchanged, so only pods are read. This does not apply if the pool joined or left since.
         """
-        pool_name = self._desired_loans.pool_of(name)
-        pool = self._pool(pool_name)
+        pool_name = self._desired_loans.pool_of_node(name)
+        pool = self._pool_in_fleet(pool_name)
         if known is not None and known.pool is pool:
             return await self._reader.read_pods(
                 name, pool_name, pool, (known.node, known.virtual), self._desired_loans.virtual_spec
@@ -433,24 +448,26 @@ class OwnerWorker:
         reading = await self._reader.read(name, pool_name, pool, self._desired_loans.virtual_spec)
         node = reading.observation.node
         if node is not None and node.pool and node.pool != pool_name:
-            return await self._reader.read(name, node.pool, self._pool(node.pool), self._desired_loans.virtual_spec)
+            return await self._reader.read(
+                name, node.pool, self._pool_in_fleet(node.pool), self._desired_loans.virtual_spec
+            )
         return reading
 
     def _plan(self, reading: NodeReading) -> NodePlan:
         """Returns the writes that are due now, and the time at which something is due without a change."""
         name, observation = reading.name, reading.observation
-        self._book.see(reading)
-        if not self._concerns_us(name):  # It was acknowledged as returned since it was read.
-            self._copies.refer_no_more(name)
+        self._book.note_observation(reading)
+        if not self._is_marked_or_lent(name):  # It was acknowledged as returned since it was read.
+            self._copies.forget_references(name)
         elif observation.pool_read:
-            self._copies.refer(name, reading.side, reading.pool_pods.values())
+            self._copies.note_references(name, reading.side, reading.pool_pods.values())
         since = (
-            self._sights.see(name, observation.node, observation.read_at)
+            self._sights.first_read_at(name, observation.node, observation.read_at)
             if observation.owner_read
             else observation.read_at
         )
         pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
-        left_in = self._book.left_in(name, log_away=log_away)
+        left_in = self._book.pools_with_stale_node(name, log_away=log_away)
         desired = self._desired_loans.of(
             name, observation, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
         )
@@ -460,10 +477,10 @@ class OwnerWorker:
         wait_until = step.seconds if isinstance(step, WaitUntil) else None
         failed_until = asyncio.get_running_loop().time() + self._settings.refused_seconds if failed else None
         due = [at for at in (reading.due_at, wait_until, failed_until) if at is not None]
-        bears = bears_amendment(step, observation, reading.listed_at, since + self._settings.in_flight_seconds)
+        bears = may_use_amended_reading(step, observation, reading.listed_at, since + self._settings.in_flight_seconds)
         return NodePlan(step, pod_steps, min(due, default=None), bears)
 
-    async def _carry_out(
+    async def _carry_out_plan(
         self, plan: NodePlan, reading: NodeReading, answers: WriteAnswers
     ) -> tuple[bool, float | None]:
         """Carries out a plan. Returns whether anything was written, and the seconds until something is due.
@@ -472,65 +489,67 @@ class OwnerWorker:
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
         counts, pod_steps = Counter[str](), plan.pod_steps
-        if self._queue.taken_at(reading.name) >= Urgency.RECALLED and self._queue.has_waiting(Urgency.RECALLED):
-            pod_steps = tuple(one for one in map(what_cannot_wait, plan.pod_steps) if one is not None)
+        if self._queue.rank_of_running(reading.name) >= Urgency.RECALLED and self._queue.has_waiting_target(
+            Urgency.RECALLED
+        ):
+            pod_steps = tuple(one for one in map(urgent_part_of_step, plan.pod_steps) if one is not None)
         if pod_steps != plan.pod_steps:
             answers.put_off = True
-            self._queue.add(reading.name, rank=Urgency.LEAVING)
+            self._queue.add_target(reading.name, rank=Urgency.LEAVING)
         written_pods, waits = await self._pod_writer.carry_out_all(
-            pod_steps, reading, answers, partial(self._pod_written, reading, counts)
+            pod_steps, reading, answers, partial(self._note_pod_write, reading, counts)
         )
         for name, pods in counts.items():
             log.info("carried out", step=name, pods=pods, cluster=self.cluster, node=reading.name, epoch=self.epoch)
-        self._book.say_what_changed(reading)
+        self._book.publish_loan_change(reading)
         now = asyncio.get_running_loop().time()
         due = [plan.due_at - now] if plan.due_at is not None else []
         due += [self._settings.missing_seconds] if waits else []
         return written or written_pods, min(due, default=None)
 
-    def _pod_written(self, reading: NodeReading, counts: Counter[str], step: PodStep) -> None:
+    def _note_pod_write(self, reading: NodeReading, counts: Counter[str], step: PodStep) -> None:
         match step:
             case DeletePool(uid) | LetGo(uid):
-                self._book.evicted(reading, uid)
+                self._book.note_eviction(reading, uid)
             case DeleteReal(uid, 0):
-                self._book.forced(reading, uid)
-                self._reader.note_forced(reading.name, uid)
+                self._book.note_forced_deletion(reading, uid)
+                self._reader.note_forced_deletion(reading.name, uid)
             case DeleteReal(uid):
-                self._book.evicted(reading, reading.real_pods[uid]["metadata"]["labels"][POOL_UID])
+                self._book.note_eviction(reading, reading.real_pods[uid]["metadata"]["labels"][POOL_UID])
         if not isinstance(step, Mirror):
             counts[type(step).__name__] += 1
 
     async def _carry_out_step(self, step: Step, reading: NodeReading, answers: WriteAnswers) -> bool:
         kind = type(step).__name__
         try:
-            written = await self._writer.carry_out(step, reading, answers)
+            written = await self._writer.carry_out_step(step, reading, answers)
         except (Conflict, Refused, ClusterUnreachable) as error:
             metrics.STEPS.labels(kind, type(error).__name__).inc()
             raise
         if written:
             metrics.STEPS.labels(kind, "done").inc()
-            log.info("carried out", step=_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
+            log.info("carried out", step=_step_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
         if isinstance(step, ShowVirtual | CloseVirtual):
-            self._reader.note_shown(reading.name)
+            self._reader.note_virtual_node_shown(reading.name)
         if isinstance(step, Mark) and step.state == OWNED:
             self._desired_loans.forget(reading.name)
         return written
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _acknowledged(self, record: NodeLent | NodeReturned) -> None:
+    def _apply_acknowledged_record(self, record: NodeLent | NodeReturned) -> None:
         """Applies an acknowledged record. Queues the node only if facts have changed that its next step depends on."""
-        before = self._state.steps_on(self.cluster, record.node)
-        self._book.acknowledged(record)
+        before = self._state.facts_for_next_step(self.cluster, record.node)
+        self._book.apply_acknowledged_record(record)
         if isinstance(record, NodeReturned):
             self._last_read.forget(record.node)
-            self._copies.refer_no_more(record.node)
-            self._copy_tender.lending_changed()
+            self._copies.forget_references(record.node)
+            self._copy_tender.note_lending_changed()
             self._restless.pop(record.node, None)
-        if self._state.steps_on(self.cluster, record.node) != before:
-            self.touch(record.node)
+        if self._state.facts_for_next_step(self.cluster, record.node) != before:
+            self.queue_node(record.node)
 
 
-def _text(step: Step) -> str:
+def _step_text(step: Step) -> str:
     """Returns the text of a step for the log: its class, and the state of a Mark."""
     return f"{type(step).__name__} {step.state or 'owned'}" if isinstance(step, Mark) else type(step).__name__

@@ -23,7 +23,7 @@ from spillway.bus import Bus, BusUnavailable, Record
 from spillway.clusters.api import Change
 from spillway.events import TurnTaken
 from spillway.events_lending import NodeLent, NodeRecalled, NodeReturned
-from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, way_to
+from spillway.running.cluster_turns import ClusterTurn, ClusterTurns, way_to_joined_cluster
 from spillway.running.following import TopicReader
 from vk_bridge.api.lent_pods import LentPods
 from vk_bridge.cluster.pools import Connect, Pools
@@ -38,7 +38,7 @@ FOLLOWED = (CLUSTERS, LENDING_RULES, LENDING, RECALLS, BRAKES, CAPACITY_NEEDED, 
 log = structlog.get_logger()
 
 
-def unix_ms() -> int:
+def current_unix_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -54,7 +54,7 @@ class Bridge:
         connect: Connect,
         settings: VkBridgeSettings,
         instance: str,
-        wall_ms: Callable[[], int] = unix_ms,
+        wall_ms: Callable[[], int] = current_unix_ms,
     ) -> None:
         self._bus = bus
         self._connect = connect
@@ -63,7 +63,7 @@ class Bridge:
         self._state = LendingLogState()
         self._slots = NodeSlots(settings.nodes_at_once_overall, settings.nodes_beside_recalled)
         self._recalled_by = tracing.Origins[tuple[str, str]]()
-        self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
+        self._reader = TopicReader(bus, FOLLOWED, self._apply_record, settings.bus_retry_seconds)
         self._pools: Pools
         self.turns = ClusterTurns[OwnerWorker](bus, SERVICE, instance, settings, self)
 
@@ -73,8 +73,8 @@ class Bridge:
         Raises for a bug, or for another fleet's log.
         """
         async with asyncio.TaskGroup() as group:
-            self._pools = Pools(self._connect, self._settings, group, self._touch_virtual)
-            tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run, self._forget_left)]
+            self._pools = Pools(self._connect, self._settings, group, self._queue_nodes_of_pool_change)
+            tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run, self._forget_left_clusters)]
             await stopping.wait()
             await self.turns.finish()
             for task in tasks:
@@ -82,7 +82,7 @@ class Bridge:
             self._pools.close()
 
     @property
-    def held(self) -> frozenset[str]:
+    def clusters_worked_on(self) -> frozenset[str]:
         """Returns the clusters that this instance works on now."""
         return frozenset(self.turns.workers)
 
@@ -92,18 +92,18 @@ class Bridge:
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def clusters(self) -> Iterable[str]:
+    def clusters_in_log(self) -> Iterable[str]:
         return self._state.clusters
 
-    def way(self, cluster: str) -> Hashable | None:
+    def way_to_cluster(self, cluster: str) -> Hashable | None:
         """Returns how the cluster is reached; None if a bridge has nothing to do there."""
         joined = self._state.clusters.get(cluster)
-        return None if joined is None or not self._state.is_concerned(cluster) else way_to(joined)
+        return None if joined is None or not self._state.has_work_in_cluster(cluster) else way_to_joined_cluster(joined)
 
-    async def caught_up(self) -> None:
-        await self._reader.caught_up()
+    async def wait_until_caught_up(self) -> None:
+        await self._reader.wait_until_caught_up()
 
-    def begin(self, turn: ClusterTurn) -> OwnerWorker:
+    def create_worker(self, turn: ClusterTurn) -> OwnerWorker:
         shared = OwnerShared(
             self._bus,
             self._state,
@@ -111,56 +111,58 @@ class Bridge:
             self._pools,
             self._slots,
             self._wall_ms,
-            self.turns.reconsider,
+            self.turns.reconsider_turns,
             self._recalled_by,
         )
         return OwnerWorker(turn.cluster, turn.epoch, self._connect(self._state.clusters[turn.cluster]), shared)
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _apply(self, record: Record) -> None:
+    def _apply_record(self, record: Record) -> None:
         event = record.event
         if isinstance(event, TurnTaken):
-            self.turns.note(event.cluster, record.offset, event.instance)
+            self.turns.note_epoch(event.cluster, record.offset, event.instance)
             return
         touched = apply_record(self._state, record.topic, record.key, event)
         if touched.recalled:
             self._note_recall(record, (touched.owner, touched.node))
         if touched.node:
-            self.turns.tell(touched.owner, lambda worker: worker.touch(touched.node, recalled=touched.recalled))
+            self.turns.call_worker(
+                touched.owner, lambda worker: worker.queue_node(touched.node, recalled=touched.recalled)
+            )
         if isinstance(event, NodeLent | NodeReturned):
-            self._note_loan(event)
+            self._handle_loan_record(event)
         if touched.owners:
-            self.turns.reconsider()
+            self.turns.reconsider_turns()
         if touched.left:
-            self._pools.drop(touched.left)
+            self._pools.stop_following_pool(touched.left)
         if touched.all_nodes:
             if touched.owner:
-                self.turns.tell(touched.owner, OwnerWorker.touch_all)
+                self.turns.call_worker(touched.owner, OwnerWorker.queue_all_nodes)
             else:
-                self.turns.tell_all(OwnerWorker.touch_all)
+                self.turns.call_all_workers(OwnerWorker.queue_all_nodes)
 
     def _note_recall(self, record: Record, key: tuple[str, str]) -> None:
         """Keeps the trace of a node's recall, so that the work for it joins that trace. key: owner and node."""
-        self._recalled_by.take(key)
+        self._recalled_by.take_origin(key)
         if isinstance(record.event, NodeRecalled):
-            self._recalled_by.note(key, tracing.carried(record.headers))
+            self._recalled_by.note_origin(key, tracing.select_trace_headers(record.headers))
 
-    def _note_loan(self, event: NodeLent | NodeReturned) -> None:
+    def _handle_loan_record(self, event: NodeLent | NodeReturned) -> None:
         """Has the valid record of a loan written again, if a writer whose turn was over has replaced it."""
-        self.turns.note(event.cluster, event.epoch)
-        if event.cluster in self.turns.workers and event.node in self._state.stale_last(event.cluster):
-            self.turns.tell(event.cluster, lambda worker: worker.contradict(event.node))
+        self.turns.note_epoch(event.cluster, event.epoch)
+        if event.cluster in self.turns.workers and event.node in self._state.nodes_with_stale_record(event.cluster):
+            self.turns.call_worker(event.cluster, lambda worker: worker.republish_loan_record(event.node))
 
-    async def _forget_left(self) -> None:
+    async def _forget_left_clusters(self) -> None:
         """Writes tombstones for ended loans in clusters that left the fleet, because these have no worker to do it."""
-        await self.caught_up()
+        await self.wait_until_caught_up()
         while True:
             before_ms = self._wall_ms() - round(self._settings.forget_seconds * 1000)
             gone = [
                 Tombstone(lending_address(LENDING, cluster, node))
-                for cluster, node in self._state.over_and_left(before_ms)
-                if self.turns.holds(cluster) and self.turns.is_free(cluster)
+                for cluster, node in self._state.ended_loans_of_left_clusters(before_ms)
+                if self.turns.is_assigned(cluster) and self.turns.is_free(cluster)
             ]
             for first in range(0, len(gone), self._settings.records_batch):
                 try:
@@ -170,5 +172,7 @@ class Bridge:
                     break
             await asyncio.sleep(self._settings.resync_seconds)
 
-    def _touch_virtual(self, pool: str, virtual_node: str, change: Change, pods: bool) -> None:
-        self.turns.tell_all(lambda worker: worker.touch_virtual(pool, virtual_node, change, pods=pods))
+    def _queue_nodes_of_pool_change(self, pool: str, virtual_node: str, change: Change, pods: bool) -> None:
+        self.turns.call_all_workers(
+            lambda worker: worker.queue_nodes_of_pool_change(pool, virtual_node, change, pods=pods)
+        )

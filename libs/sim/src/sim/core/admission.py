@@ -7,7 +7,7 @@ from typing import Any
 from sim.core.errors import ApiError, bad_request, invalid
 from sim.core.kinds import Kind, Object
 from sim.core.quantity import parse_quantity
-from sim.core.selectors import matches, selector_of
+from sim.core.selectors import matches_labels, selector_of
 
 Cause = tuple[str, str, str]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -68,7 +68,7 @@ def _job_spec(found: Object) -> dict[str, Any]:
     return {**spec, "template": labelled, "selector": selector}
 
 
-def check(kind: Kind, found: Object) -> None:
+def check_object(kind: Kind, found: Object) -> None:
     """Raises ApiError 422 with every cause."""
     name = found["metadata"].get("name", "")
     causes: list[Cause] = []
@@ -92,11 +92,11 @@ def check_update(kind: Kind, old: Object, new: Object) -> None:
     name = new["metadata"]["name"]
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if kind.plural in ("deployments", "replicasets") and before.get("selector") != after.get("selector"):
-        text = _go_like(after.get("selector"))
+        text = _go_text(after.get("selector"))
         raise invalid(
             kind, name, [("spec.selector", "FieldValueInvalid", f"Invalid value: {text}: field is immutable")]
         )
-    if kind.plural == "statefulsets" and _without(before) != _without(after):
+    if kind.plural == "statefulsets" and _fixed_statefulset_fields(before) != _fixed_statefulset_fields(after):
         names = ", ".join(f"'{field}'" for field in _CHANGEABLE_IN_STATEFULSETS)
         why = f"Forbidden: updates to statefulset spec for fields other than {names} are forbidden"
         raise invalid(kind, name, [("spec", "FieldValueForbidden", why)])
@@ -105,7 +105,7 @@ def check_update(kind: Kind, old: Object, new: Object) -> None:
         if changed:
             causes = [(f"spec.{field}", "FieldValueInvalid", "field is immutable") for field in changed]
             raise invalid(kind, name, causes)
-    if kind.plural == "pods" and _fixed(before) != _fixed(after):
+    if kind.plural == "pods" and _fixed_pod_fields(before) != _fixed_pod_fields(after):
         why = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, `spec.tolerations`"
         raise invalid(kind, name, [("spec", "FieldValueForbidden", why)])
 
@@ -120,14 +120,14 @@ def check_manifest(kind: Kind, manifest: Any) -> None:
         raise ApiError(400, "BadRequest", message)
 
 
-def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _fixed_pod_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
     kept = {field: value for field, value in spec.items() if field not in _CHANGEABLE_IN_PODS}
     for field in ("containers", "initContainers"):
         kept[field] = [{**one, "image": ""} for one in spec.get(field) or ()]
     return kept
 
 
-def _without(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _fixed_statefulset_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {field: value for field, value in spec.items() if field not in _CHANGEABLE_IN_STATEFULSETS}
 
 
@@ -152,8 +152,8 @@ def _workload_causes(spec: Mapping[str, Any]) -> Iterable[Cause]:
     selector = spec.get("selector") or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         yield "spec.selector", "FieldValueRequired", "Required value"
-    elif not matches(selector_of(selector), labels):
-        why = f"Invalid value: {_go_like(labels)}: `selector` does not match template `labels`"
+    elif not matches_labels(selector_of(selector), labels):
+        why = f"Invalid value: {_go_text(labels)}: `selector` does not match template `labels`"
         yield "spec.template.metadata.labels", "FieldValueInvalid", why
     yield from _pod_spec_causes(template.get("spec") or {}, "spec.template.spec")
 
@@ -185,5 +185,5 @@ def _quantity_causes(declared: Any, path: str) -> Iterable[Cause]:
             yield f"{path}[{name}]", "FieldValueInvalid", f'Invalid value: "{text}": {rule}'
 
 
-def _go_like(value: Any) -> str:
+def _go_text(value: Any) -> str:
     return str(value).replace("'", '"').replace(": ", ":").replace(", ", ", ")

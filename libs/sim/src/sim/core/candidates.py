@@ -6,11 +6,11 @@ from typing import Protocol
 
 
 class Candidates(Protocol):
-    def put(self, slot: int, score: int) -> None: ...
+    def put_slot(self, slot: int, score: int) -> None: ...
 
-    def discard(self, slot: int) -> None: ...
+    def discard_slot(self, slot: int) -> None: ...
 
-    def in_order(self) -> Iterator[int]:
+    def slots_in_order(self) -> Iterator[int]:
         """Yields all slots, best first. The reader stops at the first one that is good enough."""
         ...
 
@@ -22,7 +22,7 @@ class BestFirst:
         self._heap: list[tuple[int, int]] = []
         self._score_by_slot: dict[int, int] = {}
 
-    def put(self, slot: int, score: int) -> None:
+    def put_slot(self, slot: int, score: int) -> None:
         if self._score_by_slot.get(slot) == score:
             return
         self._score_by_slot[slot] = score
@@ -31,10 +31,10 @@ class BestFirst:
             self._heap = [(-known, place) for place, known in self._score_by_slot.items()]
             heapify(self._heap)
 
-    def discard(self, slot: int) -> None:
+    def discard_slot(self, slot: int) -> None:
         self._score_by_slot.pop(slot, None)
 
-    def in_order(self) -> Iterator[int]:
+    def slots_in_order(self) -> Iterator[int]:
         seen: set[int] = set()
         popped: list[tuple[int, int]] = []
         try:
@@ -58,12 +58,12 @@ class AnyOrder:
         self._slots: list[int] = []
         self._place_by_slot: dict[int, int] = {}
 
-    def put(self, slot: int, score: int) -> None:
+    def put_slot(self, slot: int, score: int) -> None:
         if slot not in self._place_by_slot:
             self._place_by_slot[slot] = len(self._slots)
             self._slots.append(slot)
 
-    def discard(self, slot: int) -> None:
+    def discard_slot(self, slot: int) -> None:
         place = self._place_by_slot.pop(slot, None)
         if place is None:
             return
@@ -72,12 +72,12 @@ class AnyOrder:
             self._slots[place] = last
             self._place_by_slot[last] = place
 
-    def in_order(self) -> Iterator[int]:
+    def slots_in_order(self) -> Iterator[int]:
         for chosen in range(len(self._slots)):
-            self._swap(chosen, chosen + self._below(len(self._slots) - chosen))
+            self._swap_slots(chosen, chosen + self._below(len(self._slots) - chosen))
             yield self._slots[chosen]
 
-    def _swap(self, one: int, other: int) -> None:
+    def _swap_slots(self, one: int, other: int) -> None:
         slots = self._slots
         slots[one], slots[other] = slots[other], slots[one]
         self._place_by_slot[slots[one]] = one

@@ -8,8 +8,16 @@ import msgspec
 from sim.core.garbage import Garbage
 from sim.core.kinds import Key, Object
 from sim.core.replicasets import ReplicaSets, owner_reference
-from sim.core.rollout import DESIRED_ANNOTATION, Limits, SetCount, recreate, resize, resolve_limits, roll
-from sim.core.world import World, condition, controller_of
+from sim.core.rollout import (
+    DESIRED_ANNOTATION,
+    Limits,
+    SetCount,
+    recreated_replicas_by_name,
+    resized_replicas_by_name,
+    resolve_limits,
+    rolled_replicas_by_name,
+)
+from sim.core.world import World, controller_of, find_condition
 
 _PLURAL, _SETS = "deployments", "replicasets"
 _HASH = "pod-template-hash"
@@ -49,45 +57,50 @@ class Deployments:
         while self.dirty and writes < limit:
             key = next(iter(self.dirty))
             del self.dirty[key]
-            deployment = self._world.store.get(_PLURAL, key)
+            deployment = self._world.store.get_object(_PLURAL, key)
             if deployment and "deletionTimestamp" not in deployment["metadata"]:
-                self._reconcile_one(deployment)
+                self._reconcile_deployment(deployment)
                 writes += 1
         return writes
 
-    def _reconcile_one(self, deployment: Object) -> None:
+    def _reconcile_deployment(self, deployment: Object) -> None:
         metadata, spec = deployment["metadata"], deployment["spec"]
-        limits = limits_of(spec)
-        sets = self._sets(metadata["uid"])
+        limits = rollout_limits(spec)
+        sets = self._sets_oldest_first(metadata["uid"])
         wanted_hash = template_hash(spec["template"])
-        new = next((one for one in sets if _hash(one) == wanted_hash), None)
+        new = next((one for one in sets if _hash_of_set(one) == wanted_hash), None)
         old = [one for one in sets if one is not new]
         if spec.get("paused"):
             if sets and self._is_resized(sets, limits):
-                self._scale(resize(limits, _count(new) if new else None, [_count(one) for one in old]), limits)
+                self._scale_sets(
+                    resized_replicas_by_name(
+                        limits, _count_of_set(new) if new else None, [_count_of_set(one) for one in old]
+                    ),
+                    limits,
+                )
         else:
             if new is None:
                 new = self._create_set(deployment, wanted_hash, sets)
-            self._roll(deployment, limits, new, old)
-            self._forget_old(deployment, old)
+            self._roll_out(deployment, limits, new, old)
+            self._delete_old_sets(deployment, old)
         self._write_status(metadata, limits, wanted_hash)
 
-    def _roll(self, deployment: Object, limits: Limits, new: Object, old: list[Object]) -> None:
-        counts = [_count(one) for one in old]
+    def _roll_out(self, deployment: Object, limits: Limits, new: Object, old: list[Object]) -> None:
+        counts = [_count_of_set(one) for one in old]
         metadata = new["metadata"]
         if self._is_resized([new, *old], limits) and any(one["spec"]["replicas"] for one in (new, *old)):
-            self._scale(resize(limits, _count(new), counts), limits, [new, *old])
+            self._scale_sets(resized_replicas_by_name(limits, _count_of_set(new), counts), limits, [new, *old])
             return
         if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
             present = []
             for one, count in zip(old, counts, strict=True):
-                tally = self._replicasets.tally(one["metadata"]["uid"])
+                tally = self._replicasets.tally_of(one["metadata"]["uid"])
                 actual = len(tally.active) + len(tally.terminating)
                 present.append(SetCount(count.name, count.replicas, actual, count.available))
-            changed = recreate(limits.replicas, _count(new), present)
+            changed = recreated_replicas_by_name(limits.replicas, _count_of_set(new), present)
         else:
-            changed = roll(limits, _count(new), counts)
-        self._scale(changed, limits, namespace=metadata["namespace"])
+            changed = rolled_replicas_by_name(limits, _count_of_set(new), counts)
+        self._scale_sets(changed, limits, namespace=metadata["namespace"])
 
     def _is_resized(self, sets: list[Object], limits: Limits) -> bool:
         """Returns whether the replicas have changed: live sets have an annotation with their former number."""
@@ -95,7 +108,7 @@ class Deployments:
         desired = [(one["metadata"].get("annotations") or {}).get(DESIRED_ANNOTATION) for one in live]
         return any(text is not None and text != str(limits.replicas) for text in desired)
 
-    def _scale(
+    def _scale_sets(
         self, replicas_by_name: dict[str, int], limits: Limits, touched: list[Object] | None = None, namespace: str = ""
     ) -> None:
         annotated = {one["metadata"]["name"]: one for one in touched or ()}
@@ -111,7 +124,7 @@ class Deployments:
             if replicas != spec["replicas"]:
                 metadata["generation"] = metadata.get("generation", 1) + 1
                 spec = {**spec, "replicas": replicas}
-            self._world.store.put(_SETS, {**found, "metadata": metadata, "spec": spec})
+            self._world.store.put_object(_SETS, {**found, "metadata": metadata, "spec": spec})
 
     def _create_set(self, deployment: Object, wanted_hash: str, sets: list[Object]) -> Object:
         metadata, spec = deployment["metadata"], deployment["spec"]
@@ -119,17 +132,17 @@ class Deployments:
         labels = {**((template.get("metadata") or {}).get("labels") or {}), _HASH: wanted_hash}
         selector = spec["selector"]
         matching = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH: wanted_hash}}
-        revision = max((_revision(one) for one in sets), default=0) + 1
-        replicas = limits_of(spec).replicas if not sets else 0
+        revision = max((_revision_of_set(one) for one in sets), default=0) + 1
+        replicas = rollout_limits(spec).replicas if not sets else 0
         new_set: Object = {
             "metadata": {
                 "name": f"{metadata['name']}-{wanted_hash}",
                 "namespace": metadata["namespace"],
-                "uid": self._world.uid(),
-                "creationTimestamp": self._world.stamp(),
+                "uid": self._world.new_uid(),
+                "creationTimestamp": self._world.timestamp(),
                 "generation": 1,
                 "labels": labels,
-                "annotations": {DESIRED_ANNOTATION: str(limits_of(spec).replicas), _REVISION: str(revision)},
+                "annotations": {DESIRED_ANNOTATION: str(rollout_limits(spec).replicas), _REVISION: str(revision)},
                 "ownerReferences": [owner_reference("apps/v1", "Deployment", metadata)],
             },
             "spec": {
@@ -141,28 +154,28 @@ class Deployments:
         }
         if spec.get("minReadySeconds"):
             new_set["spec"]["minReadySeconds"] = spec["minReadySeconds"]
-        return self._world.store.put(_SETS, new_set)
+        return self._world.store.put_object(_SETS, new_set)
 
-    def _forget_old(self, deployment: Object, old: list[Object]) -> None:
+    def _delete_old_sets(self, deployment: Object, old: list[Object]) -> None:
         kept = deployment["spec"].get("revisionHistoryLimit", 10)
         empty = [one for one in old if not one["spec"]["replicas"] and not one["status"].get("replicas")]
         for one in empty[: max(0, len(empty) - kept)]:
-            current = self._world.same(
+            current = self._world.object_with_uid(
                 _SETS, (one["metadata"]["namespace"], one["metadata"]["name"]), one["metadata"]["uid"]
             )
             if current and not current["spec"]["replicas"]:
-                self._garbage.delete(_SETS, current)
+                self._garbage.delete_object(_SETS, current)
 
-    def _sets(self, uid: str) -> list[Object]:
+    def _sets_oldest_first(self, uid: str) -> list[Object]:
         """Returns the ReplicaSets, oldest first."""
         table = self._world.store.tables[_SETS]
-        return sorted((table[key] for key in self._sets_by_uid.get(uid, ())), key=_revision)
+        return sorted((table[key] for key in self._sets_by_uid.get(uid, ())), key=_revision_of_set)
 
     def _write_status(self, metadata: dict[str, Any], limits: Limits, wanted_hash: str) -> None:
         key = metadata["namespace"], metadata["name"]
         deployment = self._world.store.tables[_PLURAL][key]
-        sets = self._sets(metadata["uid"])
-        new = next((one for one in sets if _hash(one) == wanted_hash), None)
+        sets = self._sets_oldest_first(metadata["uid"])
+        new = next((one for one in sets if _hash_of_set(one) == wanted_hash), None)
         total = {
             field: sum(one["status"].get(field, 0) for one in sets)
             for field in ("replicas", "readyReplicas", "availableReplicas", "terminatingReplicas")
@@ -195,24 +208,24 @@ class Deployments:
             else ("True", "ReplicaSetUpdated", f'ReplicaSet of "{name}" is progressing.')
         )
         conditions = [
-            self._condition(deployment, "Available", available),
-            self._condition(deployment, "Progressing", progressing),
+            self._next_condition(deployment, "Available", available),
+            self._next_condition(deployment, "Progressing", progressing),
         ]
-        failed = next((one for one in map(_failure, sets) if one), None)
+        failed = next((one for one in map(_failure_condition, sets) if one), None)
         return [*conditions, *([failed] if failed else [])]
 
-    def _condition(self, deployment: Object, kind: str, what: tuple[str, str, str]) -> dict[str, Any]:
+    def _next_condition(self, deployment: Object, kind: str, what: tuple[str, str, str]) -> dict[str, Any]:
         status, reason, message = what
-        known = condition(deployment, kind)
+        known = find_condition(deployment, kind)
         new = {"type": kind, "status": status, "reason": reason, "message": message}
         if known and {**known, **new} == known:
             return known
-        stamp = self._world.stamp()
+        stamp = self._world.timestamp()
         since = known["lastTransitionTime"] if known and known["status"] == status else stamp
         return {**new, "lastUpdateTime": stamp, "lastTransitionTime": since}
 
 
-def limits_of(spec: dict[str, Any]) -> Limits:
+def rollout_limits(spec: dict[str, Any]) -> Limits:
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     if (spec.get("strategy") or {}).get("type") == "Recreate":
         return Limits(spec.get("replicas", 1), 0, 0)
@@ -229,15 +242,15 @@ def template_hash(template: dict[str, Any]) -> str:
     return "".join(letters)
 
 
-def _hash(replicaset: Object) -> str:
+def _hash_of_set(replicaset: Object) -> str:
     return str((replicaset["metadata"].get("labels") or {}).get(_HASH, ""))
 
 
-def _revision(replicaset: Object) -> int:
+def _revision_of_set(replicaset: Object) -> int:
     return int((replicaset["metadata"].get("annotations") or {}).get(_REVISION, "0"))
 
 
-def _count(replicaset: Object) -> SetCount:
+def _count_of_set(replicaset: Object) -> SetCount:
     status = replicaset["status"]
     return SetCount(
         name=replicaset["metadata"]["name"],
@@ -247,8 +260,8 @@ def _count(replicaset: Object) -> SetCount:
     )
 
 
-def _failure(replicaset: Object) -> dict[str, Any] | None:
-    return condition(replicaset, "ReplicaFailure")
+def _failure_condition(replicaset: Object) -> dict[str, Any] | None:
+    return find_condition(replicaset, "ReplicaFailure")
 
 
 def _generation(deployment: Object) -> int:

@@ -37,7 +37,7 @@ def _details(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def not_found(kind: Kind, name: str) -> ApiError:
-    return ApiError(404, "NotFound", f'{kind.qualified} "{name}" not found', _details(kind, name))
+    return ApiError(404, "NotFound", f'{kind.qualified_name} "{name}" not found', _details(kind, name))
 
 
 def no_such_resource() -> ApiError:
@@ -45,21 +45,21 @@ def no_such_resource() -> ApiError:
 
 
 def already_exists(kind: Kind, name: str) -> ApiError:
-    return ApiError(409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _details(kind, name))
+    return ApiError(409, "AlreadyExists", f'{kind.qualified_name} "{name}" already exists', _details(kind, name))
 
 
 def conflict(kind: Kind, name: str, why: str) -> ApiError:
-    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
+    message = f'Operation cannot be fulfilled on {kind.qualified_name} "{name}": {why}'
     return ApiError(409, "Conflict", message, _details(kind, name))
 
 
-def stale(kind: Kind, name: str) -> ApiError:
+def stale_version(kind: Kind, name: str) -> ApiError:
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, why)
 
 
 def forbidden(kind: Kind, name: str, why: str) -> ApiError:
-    return ApiError(403, "Forbidden", f'{kind.qualified} "{name}" is forbidden: {why}', _details(kind, name))
+    return ApiError(403, "Forbidden", f'{kind.qualified_name} "{name}" is forbidden: {why}', _details(kind, name))
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> ApiError:
@@ -81,11 +81,11 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def too_old(asked: int, oldest: int) -> ApiError:
+def version_too_old(asked: int, oldest: int) -> ApiError:
     return expired(f"too old resource version: {asked} ({oldest})")
 
 
-def too_large(asked: int, current: int) -> ApiError:
+def version_too_large(asked: int, current: int) -> ApiError:
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})

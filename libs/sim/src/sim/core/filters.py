@@ -1,7 +1,7 @@
 """The scheduler's filters that look at one node only, in the order and words of kube-scheduler."""
 
 from sim.core.node_table import NodeRecord
-from sim.core.selectors import matches
+from sim.core.selectors import matches_labels
 from sim.core.shape import PodShape, ports_clash
 from sim.core.volumes import VolumeRules
 
@@ -9,29 +9,29 @@ _UNSCHEDULABLE = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
-def refusals(record: NodeRecord, shape: PodShape, volumes: VolumeRules = ()) -> tuple[str, ...]:
+def node_refusals(record: NodeRecord, shape: PodShape, volumes: VolumeRules = ()) -> tuple[str, ...]:
     """Returns why the pod cannot be on this node, by the first filter that refuses it; empty when it can."""
     if record.unschedulable and not shape.tolerates(_UNSCHEDULABLE):
         return ("node(s) were unschedulable",)
     taint = next((one for one in record.taints if one[2] in _BLOCKING_EFFECTS and not shape.tolerates(one)), None)
     if taint:
         return (f"node(s) had untolerated taint {{{taint[0]}: {taint[1]}}}",)
-    if not is_selected(record, shape):
+    if not is_node_selected(record, shape):
         return ("node(s) didn't match Pod's node affinity/selector",)
     if shape.host_ports:
         taken = (port for other in record.pods_by_shape for port in other.host_ports)
         if ports_clash(shape.host_ports, taken):
             return ("node(s) didn't have free ports for the requested pod ports",)
     missing = missing_resources(record, shape)
-    refused = next((rule.refusal for rule in volumes if not rule.allows(record.labels)), "") if not missing else ""
+    refused = next((rule.refusal for rule in volumes if not rule.allows_node(record.labels)), "") if not missing else ""
     return (refused,) if refused else missing
 
 
-def is_selected(record: NodeRecord, shape: PodShape) -> bool:
+def is_node_selected(record: NodeRecord, shape: PodShape) -> bool:
     labels = record.labels
     if any(labels.get(key) != value for key, value in shape.node_selector.items()):
         return False
-    return shape.node_terms is None or any(matches(term, labels) for term in shape.node_terms)
+    return shape.node_terms is None or any(matches_labels(term, labels) for term in shape.node_terms)
 
 
 def missing_resources(record: NodeRecord, shape: PodShape) -> tuple[str, ...]:

@@ -18,24 +18,24 @@ class Garbage:
         """Uids of deleted owners whose objects are deleted too."""
         self._ending_namespaces: dict[str, None] = {}
 
-    def delete(
+    def delete_object(
         self, plural: str, found: Object, propagation: str = "Background", grace_seconds: int | None = None
     ) -> None:
         metadata = found["metadata"]
         if plural == "pods":
             self.delete_pod(found, grace_seconds)
         elif plural == "namespaces":
-            self._end_namespace(found)
+            self._terminate_namespace(found)
         elif propagation == "Foreground" and self._owned_by_uid.get(metadata["uid"]):
-            self._end(plural, found, [*(metadata.get("finalizers") or ()), _FOREGROUND])
-            self._delete_owned(metadata["uid"], "Foreground")
+            self._mark_terminating(plural, found, [*(metadata.get("finalizers") or ()), _FOREGROUND])
+            self._delete_owned_objects(metadata["uid"], "Foreground")
         else:
             if propagation == "Orphan":
-                self._orphan(metadata["uid"])
+                self._orphan_owned_objects(metadata["uid"])
             if metadata.get("finalizers"):
-                self._end(plural, found, metadata["finalizers"])
+                self._mark_terminating(plural, found, metadata["finalizers"])
             else:
-                self._world.store.remove(plural, (metadata.get("namespace", ""), metadata["name"]))
+                self._world.store.remove_object(plural, (metadata.get("namespace", ""), metadata["name"]))
 
     def delete_pod(self, pod: Object, grace_seconds: int | None = None) -> None:
         metadata = pod["metadata"]
@@ -44,13 +44,13 @@ class Garbage:
         bound = pod["spec"].get("nodeName")
         terminal = pod["status"].get("phase") in ("Succeeded", "Failed")
         if not metadata.get("finalizers") and (grace == 0 or not bound or terminal):
-            self._world.store.remove("pods", (metadata["namespace"], metadata["name"]))
+            self._world.store.remove_object("pods", (metadata["namespace"], metadata["name"]))
         elif "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
-            until = self._world.stamp(later_seconds=grace)
+            until = self._world.timestamp(later_seconds=grace)
             ending = {**metadata, "deletionTimestamp": until, "deletionGracePeriodSeconds": grace}
-            self._world.store.put("pods", {**pod, "metadata": ending})
+            self._world.store.put_object("pods", {**pod, "metadata": ending})
 
-    def finished(self, plural: str, found: Object) -> bool:
+    def is_finalized(self, plural: str, found: Object) -> bool:
         """Returns whether an update removed the last finalizer of an object that only waited for it."""
         metadata = found["metadata"]
         return (
@@ -73,13 +73,13 @@ class Garbage:
             owned.pop((change.plural, change.key), None)
             if not owned:
                 del self._owned_by_uid[reference["uid"]]
-                self._world.after(0, partial(self._last_owned_gone, change.key[0], reference))
+                self._world.run_after(0, partial(self._on_last_owned_gone, change.key[0], reference))
         if metadata["uid"] in self._owned_by_uid:
             self._ownerless.append(metadata["uid"])
         if change.key[0] in self._ending_namespaces:
-            self._world.after(0, partial(self._finish_namespace, change.key[0]))
+            self._world.run_after(0, partial(self._remove_empty_namespace, change.key[0]))
 
-    def collect(self, limit: int) -> int:
+    def collect_garbage(self, limit: int) -> int:
         """Deletes the objects of owners that are gone. Returns the approximate number of writes."""
         writes = 0
         while self._ownerless and writes < limit:
@@ -91,9 +91,9 @@ class Garbage:
                 continue
             plural, key = next(iter(owned))
             del owned[plural, key]
-            found = self._world.store.get(plural, key)
+            found = self._world.store.get_object(plural, key)
             if found and "deletionTimestamp" not in found["metadata"]:
-                self.delete(plural, found)
+                self.delete_object(plural, found)
                 writes += 1
         return writes
 
@@ -101,56 +101,62 @@ class Garbage:
     def has_work(self) -> bool:
         return bool(self._ownerless)
 
-    def _end(self, plural: str, found: Object, finalizers: list[str]) -> None:
+    def _mark_terminating(self, plural: str, found: Object, finalizers: list[str]) -> None:
         metadata = {**found["metadata"], "finalizers": finalizers, "deletionGracePeriodSeconds": 0}
-        metadata.setdefault("deletionTimestamp", self._world.stamp())
-        self._world.store.put(plural, {**found, "metadata": metadata})
+        metadata.setdefault("deletionTimestamp", self._world.timestamp())
+        self._world.store.put_object(plural, {**found, "metadata": metadata})
 
-    def _delete_owned(self, uid: str, propagation: str) -> None:
+    def _delete_owned_objects(self, uid: str, propagation: str) -> None:
         for plural, key in list(self._owned_by_uid.get(uid, ())):
-            found = self._world.store.get(plural, key)
+            found = self._world.store.get_object(plural, key)
             if found and "deletionTimestamp" not in found["metadata"]:
-                self.delete(plural, found, propagation)
+                self.delete_object(plural, found, propagation)
 
-    def _orphan(self, uid: str) -> None:
+    def _orphan_owned_objects(self, uid: str) -> None:
         for plural, key in list(self._owned_by_uid.pop(uid, ())):
-            found = self._world.store.get(plural, key)
+            found = self._world.store.get_object(plural, key)
             if found:
                 left = [one for one in found["metadata"]["ownerReferences"] if one["uid"] != uid]
-                self._world.store.put(plural, {**found, "metadata": {**found["metadata"], "ownerReferences": left}})
+                self._world.store.put_object(
+                    plural, {**found, "metadata": {**found["metadata"], "ownerReferences": left}}
+                )
 
-    def _last_owned_gone(self, namespace: str, reference: dict[str, str]) -> None:
+    def _on_last_owned_gone(self, namespace: str, reference: dict[str, str]) -> None:
         plural = next((kind.plural for kind in KIND_BY_PLURAL.values() if kind.name == reference["kind"]), "")
         if not plural:
             return
-        owner = self._world.same(plural, (namespace, reference["name"]), reference["uid"])
+        owner = self._world.object_with_uid(plural, (namespace, reference["name"]), reference["uid"])
         finalizers = (owner or {"metadata": {}})["metadata"].get("finalizers") or []
         if owner is None or _FOREGROUND not in finalizers:
             return
         left = [one for one in finalizers if one != _FOREGROUND]
         if left:
-            self._end(plural, owner, left)
+            self._mark_terminating(plural, owner, left)
         else:
-            self._world.store.remove(plural, (namespace, reference["name"]))
+            self._world.store.remove_object(plural, (namespace, reference["name"]))
 
-    def _end_namespace(self, namespace: Object) -> None:
+    def _terminate_namespace(self, namespace: Object) -> None:
         name = namespace["metadata"]["name"]
         if "deletionTimestamp" in namespace["metadata"]:
             return
-        metadata = {**namespace["metadata"], "deletionTimestamp": self._world.stamp()}
-        self._world.store.put("namespaces", {**namespace, "metadata": metadata, "status": {"phase": "Terminating"}})
+        metadata = {**namespace["metadata"], "deletionTimestamp": self._world.timestamp()}
+        self._world.store.put_object(
+            "namespaces", {**namespace, "metadata": metadata, "status": {"phase": "Terminating"}}
+        )
         self._ending_namespaces[name] = None
         for kind in KIND_BY_PLURAL.values():
-            for found in list(self._world.store.in_namespace(kind.plural, name)):
+            for found in list(self._world.store.objects_in_namespace(kind.plural, name)):
                 metadata = found["metadata"]
                 # A cascade may have deleted it since the list was made.
-                if self._world.store.get(kind.plural, (name, metadata["name"])) is found:
-                    self.delete(kind.plural, found)
-        self._finish_namespace(name)
+                if self._world.store.get_object(kind.plural, (name, metadata["name"])) is found:
+                    self.delete_object(kind.plural, found)
+        self._remove_empty_namespace(name)
 
-    def _finish_namespace(self, name: str) -> None:
+    def _remove_empty_namespace(self, name: str) -> None:
         if name not in self._ending_namespaces:
             return
-        if all(next(iter(self._world.store.in_namespace(plural, name)), None) is None for plural in KIND_BY_PLURAL):
+        if all(
+            next(iter(self._world.store.objects_in_namespace(plural, name)), None) is None for plural in KIND_BY_PLURAL
+        ):
             del self._ending_namespaces[name]
-            self._world.store.remove("namespaces", ("", name))
+            self._world.store.remove_object("namespaces", ("", name))

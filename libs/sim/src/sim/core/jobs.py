@@ -14,19 +14,19 @@ from sim.core.pods import is_active, is_ready, scale_in_victims
 class Jobs(Owners):
     plural = "jobs"
 
-    def reconcile_one(self, key: Key, found: Object, limit: int) -> int:
-        if _has(found, "Complete") or _has(found, "Failed"):
+    def reconcile_owner(self, key: Key, found: Object, limit: int) -> int:
+        if _has_condition(found, "Complete") or _has_condition(found, "Failed"):
             return 0
         pods, spec = self.pods_of(found), found["spec"]
         active = [pod for pod in pods if is_active(pod)]
-        succeeded, failed = _count(pods, "Succeeded"), _count(pods, "Failed")
-        end = _end(spec, len(active), succeeded, failed)
-        wanted = 0 if end or spec["suspend"] else _wanted(spec, len(active), succeeded)
-        writes = self._resize(key, found, active, wanted, limit)
+        succeeded, failed = _count_pods_in_phase(pods, "Succeeded"), _count_pods_in_phase(pods, "Failed")
+        end = _end_condition(spec, len(active), succeeded, failed)
+        wanted = 0 if end or spec["suspend"] else _wanted_active_pods(spec, len(active), succeeded)
+        writes = self._scale_pods(key, found, active, wanted, limit)
         self._write_status(key, succeeded, failed, end)
         return writes
 
-    def _resize(self, key: Key, found: Object, active: list[Object], wanted: int, limit: int) -> int:
+    def _scale_pods(self, key: Key, found: Object, active: list[Object], wanted: int, limit: int) -> int:
         if wanted < len(active):
             for pod in scale_in_victims(active, len(active) - wanted):
                 self._garbage.delete_pod(pod)
@@ -51,18 +51,18 @@ class Jobs(Owners):
         }
         status: dict[str, Any] = {name: count for name, count in counts.items() if count}
         status["ready"] = sum(1 for pod in active if is_ready(pod))
-        status["startTime"] = before.get("startTime", self._world.stamp())
+        status["startTime"] = before.get("startTime", self._world.timestamp())
         kind = end or ("Suspended" if found["spec"]["suspend"] else "")
         if kind == "Complete":
-            status["completionTime"] = self._world.stamp()
+            status["completionTime"] = self._world.timestamp()
         if kind:
             same = [one for one in before.get("conditions") or () if one["type"] == kind]
-            new = {"type": kind, "status": "True", "lastTransitionTime": self._world.stamp()}
+            new = {"type": kind, "status": "True", "lastTransitionTime": self._world.timestamp()}
             status["conditions"] = same or [new]
         self._world.put_status(self.plural, found, status)
 
 
-def _wanted(spec: dict[str, Any], active: int, succeeded: int) -> int:
+def _wanted_active_pods(spec: dict[str, Any], active: int, succeeded: int) -> int:
     """Returns the number of active pods wanted.
 
     Without completions the pods share a queue of work: once one has succeeded, no more are made.
@@ -73,7 +73,7 @@ def _wanted(spec: dict[str, Any], active: int, succeeded: int) -> int:
     return min(int(spec["parallelism"]), max(0, int(completions) - succeeded))
 
 
-def _end(spec: dict[str, Any], active: int, succeeded: int, failed: int) -> str:
+def _end_condition(spec: dict[str, Any], active: int, succeeded: int, failed: int) -> str:
     if failed > spec["backoffLimit"]:
         return "Failed"
     completions = spec.get("completions")
@@ -82,10 +82,10 @@ def _end(spec: dict[str, Any], active: int, succeeded: int, failed: int) -> str:
     return "Complete" if succeeded >= completions else ""
 
 
-def _count(pods: list[Object], phase: str) -> int:
+def _count_pods_in_phase(pods: list[Object], phase: str) -> int:
     return sum(1 for pod in pods if pod["status"].get("phase") == phase)
 
 
-def _has(found: Object, kind: str) -> bool:
+def _has_condition(found: Object, kind: str) -> bool:
     conditions = (found.get("status") or {}).get("conditions") or ()
     return any(one["type"] == kind and one["status"] == "True" for one in conditions)

@@ -24,7 +24,7 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """Returns the name as in the API server's messages: `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 

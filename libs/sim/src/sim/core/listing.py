@@ -10,7 +10,7 @@ import msgspec
 
 from sim.core.errors import ApiError, bad_request, expired
 from sim.core.kinds import Kind, Object, key_of
-from sim.core.selectors import Selector, matches, named_node, parse_fields, parse_selector
+from sim.core.selectors import Selector, matches_labels, node_in_field_selector, parse_field_selector, parse_selector
 from sim.core.store import Change, Store
 
 _SNAPSHOTS_KEPT = 64
@@ -31,26 +31,26 @@ class Selection:
     """For pods: the name of a node. Only its pods are listed, which the index finds."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_unfiltered(self) -> bool:
         return not (self.namespace or self.name or self.labels or self.fields)
 
-    def takes(self, found: Object) -> bool:
+    def selects_object(self, found: Object) -> bool:
         metadata = found["metadata"]
         if self.namespace and metadata.get("namespace") != self.namespace:
             return False
         if self.name and metadata["name"] != self.name:
             return False
-        if self.labels and not matches(self.labels, metadata.get("labels") or {}):
+        if self.labels and not matches_labels(self.labels, metadata.get("labels") or {}):
             return False
         return self.fields is None or self.fields(found)
 
 
-def selection_of(kind: Kind, namespace: str, name: str, params: Mapping[str, str]) -> Selection:
+def parse_selection(kind: Kind, namespace: str, name: str, params: Mapping[str, str]) -> Selection:
     try:
         labels = parse_selector(params.get("labelSelector", ""))
         text = params.get("fieldSelector", "")
-        fields = parse_fields(kind.plural, text) if text else None
-        node = named_node(text) if kind.plural == "pods" else ""
+        fields = parse_field_selector(kind.plural, text) if text else None
+        node = node_in_field_selector(text) if kind.plural == "pods" else ""
     except ValueError as error:
         raise bad_request(str(error)) from error
     return Selection(kind, namespace, name, labels, fields, node)
@@ -83,49 +83,49 @@ class Lister:
         self._snapshots: OrderedDict[int, _Snapshot] = OrderedDict()
         self._made = 0
 
-    def list(self, selection: Selection, limit: int, continues: str) -> Page:
+    def list_page(self, selection: Selection, limit: int, continues: str) -> Page:
         if continues:
-            number, offset = _read_token(continues)
+            number, offset = _parse_continue_token(continues)
             snapshot = self._snapshots.get(number)
             if snapshot is None:
                 message = "The provided continue parameter is too old to display a consistent list result."
                 raise expired(message)
         else:
-            number, offset, snapshot = 0, 0, self._taken(selection)
+            number, offset, snapshot = 0, 0, self._take_snapshot(selection)
         end = offset + limit if limit else len(snapshot.items)
         left = len(snapshot.items) - end
         if left <= 0:
             return Page(snapshot.version, snapshot.items[offset:])
-        token = _token(number or self._keep(snapshot), end)
+        token = _continue_token(number or self._keep_snapshot(snapshot), end)
         return Page(snapshot.version, snapshot.items[offset:end], token, left if snapshot.counts_remaining else 0)
 
-    def list_as_of(self, selection: Selection, version: int) -> Page:
+    def list_at_version(self, selection: Selection, version: int) -> Page:
         """Returns the list as of an earlier version. Raises ApiError 410 once the history since then is forgotten."""
         log = self._store.logs[selection.kind.plural]
         position = log.position_after(version)
         if position is None:
             raise expired(f"The resourceVersion for the provided list is too old: {version}.")
-        found = {key_of(one["metadata"]): one for one in self._taken(selection).items}
-        for change in reversed(log.read(position, log.end - position) or ()):
+        found = {key_of(one["metadata"]): one for one in self._take_snapshot(selection).items}
+        for change in reversed(log.read_changes(position, log.end_position - position) or ()):
             found.pop(change.key, None)
-            if change.old is not None and selection.takes(change.old):
+            if change.old is not None and selection.selects_object(change.old):
                 found[change.key] = change.old
         return Page(version, [found[key] for key in sorted(found)])
 
-    def forget(self) -> None:
+    def forget_snapshots(self) -> None:
         self._snapshots.clear()
 
-    def _taken(self, selection: Selection) -> _Snapshot:
+    def _take_snapshot(self, selection: Selection) -> _Snapshot:
         plural = selection.kind.plural
         table = self._store.tables[plural]
-        keys = self._store.pods_on(selection.node) if selection.node else self._store.sorted_keys(plural)
+        keys = self._store.pods_on_node(selection.node) if selection.node else self._store.sorted_keys(plural)
         items = [table[key] for key in keys]
-        if not selection.is_whole:
-            items = [found for found in items if selection.takes(found)]
+        if not selection.is_unfiltered:
+            items = [found for found in items if selection.selects_object(found)]
         plain = not (selection.labels or selection.fields)
         return _Snapshot(self._store.version, items, plain)
 
-    def _keep(self, snapshot: _Snapshot) -> int:
+    def _keep_snapshot(self, snapshot: _Snapshot) -> int:
         self._made += 1
         self._snapshots[self._made] = snapshot
         if len(self._snapshots) > _SNAPSHOTS_KEPT:
@@ -133,11 +133,11 @@ class Lister:
         return self._made
 
 
-def _token(number: int, offset: int) -> str:
+def _continue_token(number: int, offset: int) -> str:
     return urlsafe_b64encode(f"{number}:{offset}".encode()).decode()
 
 
-def _read_token(text: str) -> tuple[int, int]:
+def _parse_continue_token(text: str) -> tuple[int, int]:
     try:
         number, offset = urlsafe_b64decode(text).decode().split(":")
         return int(number), int(offset)
@@ -184,8 +184,8 @@ def error_text(error: ApiError) -> bytes:
 
 def change_text(selection: Selection, change: Change, *, metadata_only: bool = False) -> bytes:
     """Returns a change as the watcher of a selection sees it; empty when the watcher does not see it."""
-    before = change.old is not None and selection.takes(change.old)
-    after = change.type != "DELETED" and selection.takes(change.new)
+    before = change.old is not None and selection.selects_object(change.old)
+    after = change.type != "DELETED" and selection.selects_object(change.new)
     if after:
         event = "MODIFIED" if before else "ADDED"
     elif before:

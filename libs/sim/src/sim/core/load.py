@@ -9,15 +9,15 @@ from sim.core.kinds import Object
 from sim.core.machine import Machine
 from sim.core.node_table import NodeRecord
 from sim.core.nodes import add_nodes
-from sim.core.pods import bound, new_pod, running
-from sim.core.quantity import text_of
+from sim.core.pods import bound_pod, new_pod, running_pod
+from sim.core.quantity import quantity_text
 from sim.core.replicasets import owner_reference
 from sim.core.rollout import DESIRED_ANNOTATION
 from sim.core.shape import PodShape
 from sim.settings import LoadSpec, NodeSpec
 
 
-def load(machine: Machine, nodes: Sequence[NodeSpec], pods: LoadSpec | None) -> None:
+def load_objects(machine: Machine, nodes: Sequence[NodeSpec], pods: LoadSpec | None) -> None:
     """Adds nodes, and Deployments with running pods. Raises AssertionError when the pods do not fit the nodes."""
     names = add_nodes(machine.world, nodes)
     if pods is None:
@@ -48,17 +48,17 @@ def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int,
             "type": "Available",
             "status": "True",
             "reason": "MinimumReplicasAvailable",
-            "lastTransitionTime": world.stamp(),
+            "lastTransitionTime": world.timestamp(),
         },
         {
             "type": "Progressing",
             "status": "True",
             "reason": "NewReplicaSetAvailable",
-            "lastTransitionTime": world.stamp(),
+            "lastTransitionTime": world.timestamp(),
         },
     ]
     counts = {"replicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas, "observedGeneration": 1}
-    deployment = store.put(
+    deployment = store.put_object(
         "deployments",
         {
             "metadata": _metadata(machine, spec, name, {"app": name}),
@@ -68,7 +68,7 @@ def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int,
     )
     template = {**template, "metadata": {"labels": labels}}
     metadata = _metadata(machine, spec, f"{name}-{pod_hash}", labels)
-    replicaset = store.put(
+    replicaset = store.put_object(
         "replicasets",
         {
             "metadata": metadata
@@ -92,12 +92,12 @@ def _load_pods(machine: Machine, replicaset: Object, count: int, places: Iterato
         pod_name = world.unused_name("pods", metadata["namespace"], f"{metadata['name']}-")
         pod = new_pod(world, pod_name, metadata["namespace"], replicaset["spec"]["template"], owners)
         shape = shape or machine.shapes.shape_of(pod)
-        pod = bound(pod, _next_place(machine, shape, places), world.stamp())
-        status = status or running(pod, world.stamp(), ready=True)["status"]
-        world.store.put("pods", {**pod, "status": status})
+        pod = bound_pod(pod, _next_node_with_room(machine, shape, places), world.timestamp())
+        status = status or running_pod(pod, world.timestamp(), ready=True)["status"]
+        world.store.put_object("pods", {**pod, "status": status})
 
 
-def _next_place(machine: Machine, shape: PodShape, places: Iterator[NodeRecord]) -> str:
+def _next_node_with_room(machine: Machine, shape: PodShape, places: Iterator[NodeRecord]) -> str:
     for _ in range(len(machine.table.record_by_name)):
         record = next(places)
         if not missing_resources(record, shape):
@@ -106,7 +106,7 @@ def _next_place(machine: Machine, shape: PodShape, places: Iterator[NodeRecord])
 
 
 def _template(spec: LoadSpec, name: str) -> dict[str, Any]:
-    requests = {"cpu": text_of("cpu", spec.cpu_millis), "memory": str(spec.memory_bytes)}
+    requests = {"cpu": quantity_text("cpu", spec.cpu_millis), "memory": str(spec.memory_bytes)}
     container = {"name": "main", "image": "registry.example/load:1", "resources": {"requests": requests}}
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
 
@@ -115,8 +115,8 @@ def _metadata(machine: Machine, spec: LoadSpec, name: str, labels: dict[str, str
     return {
         "name": name,
         "namespace": spec.namespace,
-        "uid": machine.world.uid(),
-        "creationTimestamp": machine.world.stamp(),
+        "uid": machine.world.new_uid(),
+        "creationTimestamp": machine.world.timestamp(),
         "generation": 1,
         "labels": labels,
     }

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any, Final
 
 from sim.core.kinds import Key, Object
-from sim.core.world import World, condition
+from sim.core.world import World, find_condition
 
 NODE_LEASES: Final = "kube-node-lease"
 """The namespace in which each node has its Lease."""
@@ -25,8 +25,8 @@ class NodeLifecycle:
         self._heard_at: dict[str, float] = {}
 
     def on_node(self, name: str, new: Object | None) -> None:
-        if new is not None and _tainted(new) != new:
-            self._world.after(0, partial(self._taint, name))
+        if new is not None and _node_with_readiness_taint(new) != new:
+            self._world.run_after(0, partial(self._taint_node, name))
 
     def on_lease(self, key: Key, new: Object | None) -> None:
         namespace, name = key
@@ -36,44 +36,44 @@ class NodeLifecycle:
             self._heard_at.pop(name, None)
             return
         if name not in self._heard_at:
-            self._world.after(self._world.settings.node_grace_seconds, partial(self._check, name))
+            self._world.run_after(self._world.settings.node_grace_seconds, partial(self._check_lease, name))
         self._heard_at[name] = self._world.now
 
-    def _taint(self, name: str) -> None:
-        node = self._world.store.get("nodes", ("", name))
-        if node is not None and _tainted(node) != node:
-            self._world.store.put("nodes", _tainted(node))
+    def _taint_node(self, name: str) -> None:
+        node = self._world.store.get_object("nodes", ("", name))
+        if node is not None and _node_with_readiness_taint(node) != node:
+            self._world.store.put_object("nodes", _node_with_readiness_taint(node))
 
-    def _check(self, name: str) -> None:
+    def _check_lease(self, name: str) -> None:
         heard_at = self._heard_at.get(name)
         if heard_at is None:
             return
         left = heard_at + self._world.settings.node_grace_seconds - self._world.now
         if left > 0:
-            self._world.after(left, partial(self._check, name))
+            self._world.run_after(left, partial(self._check_lease, name))
             return
         del self._heard_at[name]
-        node = self._world.store.get("nodes", ("", name))
+        node = self._world.store.get_object("nodes", ("", name))
         if node is not None:
-            self._world.put_status("nodes", node, _unknown(node, self._world.stamp()))
+            self._world.put_status("nodes", node, _unknown_status(node, self._world.timestamp()))
 
 
-def _tainted(node: Object) -> Object:
+def _node_with_readiness_taint(node: Object) -> Object:
     """Returns the node with the taint for its readiness and not the other taint; the same object if nothing differs."""
-    ready = (condition(node, "Ready") or {}).get("status")
+    ready = (find_condition(node, "Ready") or {}).get("status")
     wanted = [] if ready == "True" else [UNREACHABLE if ready == "Unknown" else NOT_READY]
     spec = node.get("spec") or {}
     taints = spec.get("taints") or []
-    if [one for one in taints if _is_ours(one)] == wanted:
+    if [one for one in taints if _is_readiness_taint(one)] == wanted:
         return node
-    return {**node, "spec": {**spec, "taints": [*(one for one in taints if not _is_ours(one)), *wanted]}}
+    return {**node, "spec": {**spec, "taints": [*(one for one in taints if not _is_readiness_taint(one)), *wanted]}}
 
 
-def _is_ours(taint: dict[str, Any]) -> bool:
+def _is_readiness_taint(taint: dict[str, Any]) -> bool:
     return any((taint["key"], taint["effect"]) == (one["key"], one["effect"]) for one in _OURS)
 
 
-def _unknown(node: Object, stamp: str) -> dict[str, Any]:
+def _unknown_status(node: Object, stamp: str) -> dict[str, Any]:
     status = node.get("status") or {}
     told = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
     others = [{**one, **told, "lastTransitionTime": stamp} for one in status.get("conditions") or ()]

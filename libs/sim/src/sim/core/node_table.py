@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from sim.core.kinds import Object
-from sim.core.quantity import amount_of
+from sim.core.quantity import parse_amount
 from sim.core.shape import PodShape, ports_clash
 
 _LOG_LIMIT = 50_000
@@ -41,35 +41,35 @@ class NodeTable:
         self._free_slots: list[int] = []
 
     def put_node(self, node: Object) -> None:
-        record = _record(node)
+        record = _record_of_node(node)
         known = self.record_by_name.get(record.name)
         if known:
             record.slot, record.pods_by_shape = known.slot, known.pods_by_shape
             record.anti_affine_pods = known.anti_affine_pods
             for shape, count in known.pods_by_shape.items():
-                _take(record, shape, count)
+                _take_resources(record, shape, count)
         elif self._free_slots:
             record.slot = self._free_slots.pop()
         else:
             record.slot = len(self.slots)
             self.slots.append(None)
         self.slots[record.slot] = self.record_by_name[record.name] = record
-        self._note(record.slot)
+        self._note_changed_slot(record.slot)
 
     def remove_node(self, name: str) -> None:
         record = self.record_by_name.pop(name)
         self.anti_affine_pods -= record.anti_affine_pods
         self.slots[record.slot] = None
         self._free_slots.append(record.slot)
-        self._note(record.slot)
+        self._note_changed_slot(record.slot)
 
     def add_pod(self, name: str, shape: PodShape) -> None:
-        self._count(name, shape, 1)
+        self._count_pods(name, shape, 1)
 
     def remove_pod(self, name: str, shape: PodShape) -> None:
-        self._count(name, shape, -1)
+        self._count_pods(name, shape, -1)
 
-    def _count(self, name: str, shape: PodShape, count: int) -> None:
+    def _count_pods(self, name: str, shape: PodShape, count: int) -> None:
         record = self.record_by_name.get(name)
         if record is None:
             return
@@ -80,21 +80,21 @@ class NodeTable:
         if shape.anti_affinity:
             record.anti_affine_pods += count
             self.anti_affine_pods += count
-        _take(record, shape, count)
-        self._note(record.slot)
+        _take_resources(record, shape, count)
+        self._note_changed_slot(record.slot)
 
-    def _note(self, slot: int) -> None:
+    def _note_changed_slot(self, slot: int) -> None:
         self.changed.append(slot)
         if len(self.changed) > 2 * _LOG_LIMIT:
             del self.changed[:_LOG_LIMIT]
             self.changed_before += _LOG_LIMIT
 
 
-def _record(node: Object) -> NodeRecord:
+def _record_of_node(node: Object) -> NodeRecord:
     spec = node.get("spec") or {}
     status = node.get("status") or {}
     declared = status.get("allocatable") or status.get("capacity") or {}
-    allocatable = {name: amount_of(name, text) for name, text in declared.items()}
+    allocatable = {name: parse_amount(name, text) for name, text in declared.items()}
     name = node["metadata"]["name"]
     return NodeRecord(
         name=name,
@@ -107,13 +107,13 @@ def _record(node: Object) -> NodeRecord:
     )
 
 
-def _take(record: NodeRecord, shape: PodShape, count: int) -> None:
+def _take_resources(record: NodeRecord, shape: PodShape, count: int) -> None:
     free = record.free
     for name, amount in shape.requests:
         free[name] = free.get(name, 0) - amount * count
 
 
-def refusals_of_kubelet(record: NodeRecord, shape: PodShape) -> list[str]:
+def resources_missing_for_kubelet(record: NodeRecord, shape: PodShape) -> list[str]:
     """Returns the resources that a pod which is already bound would find missing."""
     missing = [name for name, amount in shape.requests if amount > record.free.get(name, 0)]
     taken = (port for other in record.pods_by_shape for port in other.host_ports)

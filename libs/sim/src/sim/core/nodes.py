@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from functools import partial
 
-from sim.core.filters import refusals
+from sim.core.filters import node_refusals
 from sim.core.kinds import Object
 from sim.core.kubelet import RUN_BY_US
 from sim.core.node_table import NodeRecord, NodeTable
-from sim.core.quantity import text_of
+from sim.core.quantity import quantity_text
 from sim.core.shape import PodShape
 from sim.core.world import World
 from sim.settings import NodeGroupSpec, NodeSpec
@@ -22,17 +22,17 @@ def make_node(world: World, spec: NodeSpec, index: int) -> Object:
     if spec.zones:
         labels[ZONE] = spec.zones[index % len(spec.zones)]
     resources = {
-        "cpu": text_of("cpu", spec.cpu_millis),
+        "cpu": quantity_text("cpu", spec.cpu_millis),
         "memory": str(spec.memory_bytes),
         "pods": str(spec.pods),
         **{resource: str(amount) for resource, amount in spec.extended.items()},
     }
-    stamp = world.stamp()
+    stamp = world.timestamp()
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": stamp}
     return {
         "metadata": {
             "name": name,
-            "uid": world.uid(),
+            "uid": world.new_uid(),
             "creationTimestamp": stamp,
             "labels": labels,
             "annotations": {RUN_BY_US: "fake"},
@@ -54,8 +54,8 @@ def add_nodes(world: World, specs: Iterable[NodeSpec]) -> list[str]:
     for spec in specs:
         index, made = 0, 0
         while made < spec.count:
-            if world.store.get("nodes", ("", f"{spec.name_prefix}{index}")) is None:
-                node = world.store.put("nodes", make_node(world, spec, index))
+            if world.store.get_object("nodes", ("", f"{spec.name_prefix}{index}")) is None:
+                node = world.store.put_object("nodes", make_node(world, spec, index))
                 names.append(node["metadata"]["name"])
                 made += 1
             index += 1
@@ -71,23 +71,23 @@ class NodeGroups:
         self._table = table
 
     @property
-    def exist(self) -> bool:
+    def has_groups(self) -> bool:
         return bool(self._groups)
 
-    def look(self, waiting: dict[PodShape, int]) -> None:
+    def grow_groups(self, waiting: dict[PodShape, int]) -> None:
         left = dict(waiting)
         for group in self._groups:
-            needed = group.nodes_for(self._world, left) - group.coming
-            spare = group.spec.max - group.coming - self._present(group.spec)
+            needed = group.count_needed_nodes(self._world, left) - group.coming
+            spare = group.spec.max - group.coming - self._count_present_nodes(group.spec)
             for _ in range(min(needed, spare)):
                 group.coming += 1
-                self._world.after(group.spec.lead_time_seconds, partial(self._arrive, group))
+                self._world.run_after(group.spec.lead_time_seconds, partial(self._add_arrived_node, group))
 
-    def _present(self, spec: NodeGroupSpec) -> int:
+    def _count_present_nodes(self, spec: NodeGroupSpec) -> int:
         prefix = spec.template.name_prefix
         return sum(1 for name in self._table.record_by_name if name.startswith(prefix))
 
-    def _arrive(self, group: "_Group") -> None:
+    def _add_arrived_node(self, group: "_Group") -> None:
         group.coming -= 1
         template = group.spec.template
         one = NodeSpec(
@@ -108,7 +108,7 @@ class _Group:
         self.spec = spec
         self.coming = 0
 
-    def nodes_for(self, world: World, waiting: dict[PodShape, int]) -> int:
+    def count_needed_nodes(self, world: World, waiting: dict[PodShape, int]) -> int:
         """Returns the nodes that the group needs.
 
         Removes the pods that they take from `waiting`, so that two groups do not both grow for them.
@@ -118,14 +118,14 @@ class _Group:
         record = next(iter(table.record_by_name.values()))
         share = 0.0
         for shape in list(waiting):
-            fits = _fits_on_empty(record, shape)
+            fits = _pods_per_empty_node(record, shape)
             if fits:
                 share += waiting.pop(shape) / fits
         return -int(-share // 1)
 
 
-def _fits_on_empty(record: NodeRecord, shape: PodShape) -> int:
-    if refusals(record, shape):
+def _pods_per_empty_node(record: NodeRecord, shape: PodShape) -> int:
+    if node_refusals(record, shape):
         return 0
     if shape.host_ports:
         return 1

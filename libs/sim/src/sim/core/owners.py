@@ -39,7 +39,7 @@ class Owners:
         owner = controller_of(new or old or {"metadata": {}})
         if owner is None or owner["kind"] != self._kind.name:
             return
-        if self._world.same(self.plural, (key[0], owner["name"]), owner["uid"]) is None:
+        if self._world.object_with_uid(self.plural, (key[0], owner["name"]), owner["uid"]) is None:
             return
         pods = self._pods_by_uid.setdefault(owner["uid"], {})
         if new is None:
@@ -48,7 +48,7 @@ class Owners:
             pods[key] = None
         self.dirty[key[0], owner["name"]] = None
 
-    def on_admitting(self, namespace: str) -> None:
+    def retry_refused_owners(self, namespace: str) -> None:
         self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
 
     def reconcile(self, limit: int) -> int:
@@ -57,12 +57,12 @@ class Owners:
         while self.dirty and writes < limit:
             key = next(iter(self.dirty))
             del self.dirty[key]
-            found = self._world.store.get(self.plural, key)
+            found = self._world.store.get_object(self.plural, key)
             if found and "deletionTimestamp" not in found["metadata"]:
-                writes += 1 + self.reconcile_one(key, found, limit - writes)
+                writes += 1 + self.reconcile_owner(key, found, limit - writes)
         return writes
 
-    def reconcile_one(self, key: Key, found: Object, limit: int) -> int:
+    def reconcile_owner(self, key: Key, found: Object, limit: int) -> int:
         """Brings one object nearer to its spec, and returns the number of writes.
 
         Each change of its pods calls this again.
@@ -87,5 +87,5 @@ class Owners:
             key = (metadata["namespace"], metadata["name"])
             self._refused_by_namespace.setdefault(key[0], {})[key] = None
             return False
-        self._world.store.put("pods", pod)
+        self._world.store.put_object("pods", pod)
         return True

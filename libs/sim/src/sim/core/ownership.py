@@ -46,7 +46,7 @@ class Manager:
     """Apply or Update."""
 
 
-def paths_of(declared: Object, *, status: bool = False) -> frozenset[Path]:
+def field_paths_of(declared: Object, *, status: bool = False) -> frozenset[Path]:
     """Returns the leaves of an object, without fields that the server itself sets.
 
     status: the leaves of the status instead.
@@ -55,26 +55,26 @@ def paths_of(declared: Object, *, status: bool = False) -> frozenset[Path]:
     for field, value in declared.items():
         if field == "metadata":
             own = {name: part for name, part in value.items() if name not in _SYSTEM_METADATA}
-            _collect(own, ("f:metadata",), found)
+            _collect_paths(own, ("f:metadata",), found)
         elif field not in ("apiVersion", "kind") and (field == "status") == status:
-            _collect_value(field, value, (), found)
+            _collect_value_paths(field, value, (), found)
     return frozenset(found)
 
 
-def _collect(declared: Mapping[str, Any], path: Path, found: list[Path]) -> None:
+def _collect_paths(declared: Mapping[str, Any], path: Path, found: list[Path]) -> None:
     for field, value in declared.items():
-        _collect_value(field, value, path, found)
+        _collect_value_paths(field, value, path, found)
 
 
-def _collect_value(field: str, value: Any, path: Path, found: list[Path]) -> None:
+def _collect_value_paths(field: str, value: Any, path: Path, found: list[Path]) -> None:
     here = (*path, f"f:{field}")
     if isinstance(value, dict) and value:
-        _collect(value, here, found)
+        _collect_paths(value, here, found)
     elif isinstance(value, list) and value and all(item_step(field, item) for item in value):
         for item in value:
             step = item_step(field, item)
             found.append((*here, step, "."))
-            _collect(item, (*here, step), found)
+            _collect_paths(item, (*here, step), found)
     else:
         found.append(here)
 
@@ -106,26 +106,26 @@ def value_at(found: Any, path: Path) -> Any:
     return value
 
 
-def merged(live: Any, declared: Any, field: str = "") -> Any:
+def merged_value(live: Any, declared: Any, field: str = "") -> Any:
     """Returns the live value with the declared one: maps and keyed lists are joined, everything else is replaced."""
     if isinstance(live, dict) and isinstance(declared, dict):
-        return {**live, **{name: merged(live.get(name), value, name) for name, value in declared.items()}}
+        return {**live, **{name: merged_value(live.get(name), value, name) for name, value in declared.items()}}
     keyed = isinstance(declared, list) and declared and all(item_step(field, item) for item in declared)
     if isinstance(live, list) and keyed:
         wanted = {item_step(field, item): item for item in declared}
-        joined = [merged(item, wanted.pop(item_step(field, item), item), field) for item in live]
+        joined = [merged_value(item, wanted.pop(item_step(field, item), item), field) for item in live]
         return [*joined, *wanted.values()]
     return declared
 
 
-def without(found: Any, path: Path, field: str = "") -> Any:
+def object_without_path(found: Any, path: Path, field: str = "") -> Any:
     """Returns the object without one leaf or list item. Maps that become empty are removed, too."""
     step, rest = path[0], path[1:]
     if isinstance(found, dict) and step.startswith("f:"):
         name = step[2:]
         if name not in found:
             return found
-        left = without(found[name], rest, name) if rest else None
+        left = object_without_path(found[name], rest, name) if rest else None
         kept = {key: value for key, value in found.items() if key != name}
         return {**kept, name: left} if left not in (None, {}, []) else kept
     if isinstance(found, list):
@@ -134,17 +134,17 @@ def without(found: Any, path: Path, field: str = "") -> Any:
             if item_step(field, item) != step:
                 items.append(item)
             elif rest != (".",):
-                items.append(without(item, rest))
+                items.append(object_without_path(item, rest))
         return items
     return found
 
 
 def read_managers(found: Object) -> dict[Manager, frozenset[Path]]:
     entries = found["metadata"].get("managedFields") or ()
-    return {Manager(one["manager"], one["operation"]): frozenset(_decode(one["fieldsV1"])) for one in entries}
+    return {Manager(one["manager"], one["operation"]): frozenset(_decode_paths(one["fieldsV1"])) for one in entries}
 
 
-def write_managers(
+def managed_fields_entries(
     found: Object, owned: Mapping[Manager, frozenset[Path]], api_version: str, stamp: str
 ) -> list[dict[str, Any]]:
     """Returns managedFields. An entry that does not change keeps its time."""
@@ -156,7 +156,7 @@ def write_managers(
     for manager, paths in owned.items():
         if not paths:
             continue
-        fields = _encode(paths)
+        fields = _encode_paths(paths)
         before = known.get((manager.name, manager.operation))
         entries.append(
             {
@@ -171,11 +171,11 @@ def write_managers(
     return entries
 
 
-def conflicts(
+def apply_conflicts(
     live: Object, declared: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
 ) -> dict[Manager, frozenset[Path]]:
     """Returns the fields of other managers that this apply would change."""
-    mine = paths_of(declared)
+    mine = field_paths_of(declared)
     found = {
         other: frozenset(path for path in paths & mine if value_at(live, path) != value_at(declared, path))
         for other, paths in owned.items()
@@ -184,39 +184,39 @@ def conflicts(
     return {other: paths for other, paths in found.items() if paths}
 
 
-def applied(
+def object_and_owners_after_apply(
     live: Object, declared: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
 ) -> tuple[Object, dict[Manager, frozenset[Path]]]:
     """Returns the object after the apply, and the owners of fields then. Fields in conflict are taken over."""
-    mine = paths_of(declared)
-    taken = conflicts(live, declared, manager, owned)
+    mine = field_paths_of(declared)
+    taken = apply_conflicts(live, declared, manager, owned)
     others = {other: paths - taken.get(other, frozenset()) for other, paths in owned.items() if other != manager}
     owned_by_others = frozenset().union(*others.values())
     gone = owned.get(manager, frozenset()) - mine - owned_by_others
-    result: Object = merged(live, declared)
+    result: Object = merged_value(live, declared)
     # Items first: they are found by their key field, which is itself among the removed fields.
     for path in sorted(gone, key=lambda path: path[-1] != "."):
         if path[-1] != "." or not any(other[: len(path) - 1] == path[:-1] for other in owned_by_others):
-            result = without(result, path)
+            result = object_without_path(result, path)
     return result, {**others, manager: mine}
 
 
-def updated(
+def owners_after_update(
     old: Object, new: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
 ) -> dict[Manager, frozenset[Path]]:
     """Returns the owners of fields after an update. The manager that changes a field becomes its only owner."""
-    present = paths_of(new)
+    present = field_paths_of(new)
     changed = frozenset(path for path in present if value_at(old, path) != value_at(new, path))
     others = {other: (paths & present) - changed for other, paths in owned.items()}
     return {**others, manager: others.get(manager, frozenset()) | changed}
 
 
-def dotted(path: Path) -> str:
+def dotted_path(path: Path) -> str:
     """Returns a path as conflict messages show it: `.spec.replicas`."""
     return "".join(f".{step[2:]}" if step.startswith("f:") else f"[{step[2:]}]" for step in path if step != ".")
 
 
-def _encode(paths: Iterable[Path]) -> dict[str, Any]:
+def _encode_paths(paths: Iterable[Path]) -> dict[str, Any]:
     root: dict[str, Any] = {}
     for path in sorted(paths):
         place = root
@@ -225,9 +225,9 @@ def _encode(paths: Iterable[Path]) -> dict[str, Any]:
     return root
 
 
-def _decode(fields: Mapping[str, Any], path: Path = ()) -> Iterable[Path]:
+def _decode_paths(fields: Mapping[str, Any], path: Path = ()) -> Iterable[Path]:
     for step, below in fields.items():
         if below:
-            yield from _decode(below, (*path, step))
+            yield from _decode_paths(below, (*path, step))
         else:
             yield (*path, step)

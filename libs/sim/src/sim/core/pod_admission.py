@@ -10,7 +10,7 @@ from typing import Any
 
 from sim.core.errors import ApiError, forbidden
 from sim.core.kinds import KIND_BY_PLURAL, Object
-from sim.core.quantity import text_of
+from sim.core.quantity import quantity_text
 from sim.core.world import World
 from sim.settings import SidecarSpec
 
@@ -22,35 +22,38 @@ _SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 """The priority classes that an API server creates when it starts."""
 
 
-def admitted(world: World, pod: Object) -> Object:
+def admitted_pod(world: World, pod: Object) -> Object:
     """Returns the pod as it is stored; the same object if nothing is added. Raises ApiError 403 when it is refused."""
     spec = pod["spec"]
-    _check_account(world, pod["metadata"], spec.get("serviceAccountName") or _DEFAULT_ACCOUNT)
-    _check_priority(world, pod["metadata"], spec.get("priorityClassName") or "")
+    _check_service_account(world, pod["metadata"], spec.get("serviceAccountName") or _DEFAULT_ACCOUNT)
+    _check_priority_class(world, pod["metadata"], spec.get("priorityClassName") or "")
     if world.sidecar is not None:
-        spec = _with_sidecar(spec, world.sidecar)
+        spec = _spec_with_sidecar(spec, world.sidecar)
     if spec.get("runtimeClassName"):
-        spec = _with_overhead(world, pod["metadata"], spec)
+        spec = _spec_with_overhead(world, pod["metadata"], spec)
     defaults = _container_defaults(world, pod["metadata"]["namespace"])
     if defaults != ({}, {}):
-        spec = _with_defaults(spec, *defaults)
+        spec = _spec_with_defaults(spec, *defaults)
     return pod if spec is pod["spec"] else {**pod, "spec": spec}
 
 
-def _check_account(world: World, metadata: Object, name: str) -> None:
+def _check_service_account(world: World, metadata: Object, name: str) -> None:
     namespace = metadata["namespace"]
-    if name != _DEFAULT_ACCOUNT and world.store.get("serviceaccounts", (namespace, name)) is None:
+    if name != _DEFAULT_ACCOUNT and world.store.get_object("serviceaccounts", (namespace, name)) is None:
         why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
-        raise _refused(metadata, why)
+        raise _admission_refusal(metadata, why)
 
 
-def _check_priority(world: World, metadata: Object, name: str) -> None:
-    if name and name not in _SYSTEM_CLASSES and world.store.get("priorityclasses", ("", name)) is None:
-        raise _refused(metadata, f"no PriorityClass with name {name} was found")
+def _check_priority_class(world: World, metadata: Object, name: str) -> None:
+    if name and name not in _SYSTEM_CLASSES and world.store.get_object("priorityclasses", ("", name)) is None:
+        raise _admission_refusal(metadata, f"no PriorityClass with name {name} was found")
 
 
-def _with_sidecar(spec: Object, sidecar: SidecarSpec) -> Object:
-    requests = {"cpu": text_of("cpu", sidecar.cpu_millis), "memory": text_of("memory", sidecar.memory_bytes)}
+def _spec_with_sidecar(spec: Object, sidecar: SidecarSpec) -> Object:
+    requests = {
+        "cpu": quantity_text("cpu", sidecar.cpu_millis),
+        "memory": quantity_text("memory", sidecar.memory_bytes),
+    }
     container = {"name": sidecar.name, "image": "sidecar:1", "resources": {"requests": requests}}
     if not sidecar.as_init:
         return {**spec, "containers": [*spec["containers"], container]}
@@ -58,26 +61,26 @@ def _with_sidecar(spec: Object, sidecar: SidecarSpec) -> Object:
     return {**spec, "initContainers": [container, *(spec.get("initContainers") or ())]}
 
 
-def _with_overhead(world: World, metadata: Object, spec: Object) -> Object:
+def _spec_with_overhead(world: World, metadata: Object, spec: Object) -> Object:
     """Returns the spec with the overhead, node selector and tolerations of its RuntimeClass."""
     name = spec["runtimeClassName"]
-    found = world.store.get("runtimeclasses", ("", name))
+    found = world.store.get_object("runtimeclasses", ("", name))
     if found is None:
-        raise _refused(metadata, f'pod rejected: RuntimeClass "{name}" not found')
+        raise _admission_refusal(metadata, f'pod rejected: RuntimeClass "{name}" not found')
     overhead = (found.get("overhead") or {}).get("podFixed") or {}
     if spec.get("overhead", overhead) != overhead:
-        raise _refused(metadata, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        raise _admission_refusal(metadata, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
     scheduling = found.get("scheduling") or {}
     own, wanted = spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {}
     if any(own.get(key, value) != value for key, value in wanted.items()):
-        raise _refused(metadata, "conflict: runtimeClass.scheduling.nodeSelector and pod.spec.nodeSelector")
+        raise _admission_refusal(metadata, "conflict: runtimeClass.scheduling.nodeSelector and pod.spec.nodeSelector")
     tolerations = [*(spec.get("tolerations") or ())]
     tolerations += [one for one in scheduling.get("tolerations") or () if one not in tolerations]
     more = {"overhead": overhead, "nodeSelector": {**own, **wanted}, "tolerations": tolerations}
     return {**spec, **{field: value for field, value in more.items() if value}}
 
 
-def _refused(metadata: Object, why: str) -> ApiError:
+def _admission_refusal(metadata: Object, why: str) -> ApiError:
     return forbidden(KIND_BY_PLURAL["pods"], metadata["name"], why)
 
 
@@ -94,15 +97,19 @@ def _container_defaults(world: World, namespace: str) -> tuple[dict[str, Any], d
     return limits, requests
 
 
-def _with_defaults(spec: Object, limits: Amounts, requests: Amounts) -> Object:
-    filled = {field: [_filled(one, limits, requests) for one in spec[field]] for field in _CONTAINERS if field in spec}
+def _spec_with_defaults(spec: Object, limits: Amounts, requests: Amounts) -> Object:
+    filled = {
+        field: [_container_with_defaults(one, limits, requests) for one in spec[field]]
+        for field in _CONTAINERS
+        if field in spec
+    }
     return {**spec, **filled}
 
 
 _CONTAINERS = ("initContainers", "containers")
 
 
-def _filled(container: Object, limits: Amounts, requests: Amounts) -> Object:
+def _container_with_defaults(container: Object, limits: Amounts, requests: Amounts) -> Object:
     """Returns a container with defaults.
 
     A resource with only a limit was requested at that limit before any plugin saw it.

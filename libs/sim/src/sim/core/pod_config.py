@@ -28,48 +28,54 @@ class Needed:
     container: str = ""
 
 
-def needed_by(spec: Mapping[str, Any]) -> Iterator[Needed]:
+def config_needed_by_pod(spec: Mapping[str, Any]) -> Iterator[Needed]:
     """Yields the objects that are not optional: of volumes first, then of containers in the order of their start."""
     for volume in spec.get("volumes") or ():
         sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
         for source in sources:
-            yield from _one("configmaps", source.get("configMap"))
-            yield from _one("secrets", source.get("secret"), name="secretName" if source is volume else "name")
+            yield from _needed_object("configmaps", source.get("configMap"))
+            yield from _needed_object(
+                "secrets", source.get("secret"), name="secretName" if source is volume else "name"
+            )
     for field in ("initContainers", "containers"):
         for container in spec.get(field) or ():
-            yield from _needed_by_container(container)
+            yield from _config_needed_by_container(container)
 
 
-def _needed_by_container(container: Mapping[str, Any]) -> Iterator[Needed]:
+def _config_needed_by_container(container: Mapping[str, Any]) -> Iterator[Needed]:
     whose = container.get("name", "")
     for source in container.get("envFrom") or ():
-        yield from _one("configmaps", source.get("configMapRef"), whose)
-        yield from _one("secrets", source.get("secretRef"), whose)
+        yield from _needed_object("configmaps", source.get("configMapRef"), whose)
+        yield from _needed_object("secrets", source.get("secretRef"), whose)
     for variable in container.get("env") or ():
         source = variable.get("valueFrom") or {}
-        yield from _one("configmaps", source.get("configMapKeyRef"), whose)
-        yield from _one("secrets", source.get("secretKeyRef"), whose)
+        yield from _needed_object("configmaps", source.get("configMapKeyRef"), whose)
+        yield from _needed_object("secrets", source.get("secretKeyRef"), whose)
 
 
-def _one(plural: str, source: Mapping[str, Any] | None, container: str = "", name: str = "name") -> Iterator[Needed]:
+def _needed_object(
+    plural: str, source: Mapping[str, Any] | None, container: str = "", name: str = "name"
+) -> Iterator[Needed]:
     if source and source.get(name) and not source.get("optional"):
         yield Needed(plural, source[name], source.get("key", ""), container)
 
 
-def lacking(get: Callable[[str, Key], Object | None], namespace: str, needed: Iterable[Needed]) -> dict[str, str]:
+def missing_config_by_container(
+    get: Callable[[str, Key], Object | None], namespace: str, needed: Iterable[Needed]
+) -> dict[str, str]:
     """Returns by container why it is not created; under the empty name, what keeps a volume from being mounted.
 
     get: returns the object of a plural and a key; None where there is none.
     """
     found: dict[str, str] = {}
     for one in needed:
-        why = _why(get(one.plural, (namespace, one.name)), one, (namespace, one.name))
+        why = _missing_reason(get(one.plural, (namespace, one.name)), one, (namespace, one.name))
         if why:
             found.setdefault(one.container, why)
     return found
 
 
-def _why(found: Object | None, needed: Needed, key: Key) -> str:
+def _missing_reason(found: Object | None, needed: Needed, key: Key) -> str:
     kind = KIND_BY_PLURAL[needed.plural].name
     if found is None:
         return f'{kind.lower()} "{needed.name}" not found'
@@ -78,7 +84,7 @@ def _why(found: Object | None, needed: Needed, key: Key) -> str:
     return ""
 
 
-def waiting(pod: Object, lacks: Mapping[str, str], stamp: str) -> Object:
+def waiting_pod(pod: Object, lacks: Mapping[str, str], stamp: str) -> Object:
     """Returns the pod as it waits: Pending on its node, with a reason for each container.
 
     Containers that could run wait too.
@@ -94,14 +100,14 @@ def waiting(pod: Object, lacks: Mapping[str, str], stamp: str) -> Object:
         "phase": "Pending",
         "startTime": stamp,
         "conditions": [*conditions, *scheduled],
-        "containerStatuses": [_container(name, lacks, rest) for name in mains],
+        "containerStatuses": [_waiting_container_status(name, lacks, rest) for name in mains],
     }
     if inits:
-        status["initContainerStatuses"] = [_container(name, lacks, rest) for name in inits]
+        status["initContainerStatuses"] = [_waiting_container_status(name, lacks, rest) for name in inits]
     return {**pod, "status": status}
 
 
-def _container(name: str, lacks: Mapping[str, str], rest: str) -> dict[str, Any]:
+def _waiting_container_status(name: str, lacks: Mapping[str, str], rest: str) -> dict[str, Any]:
     state: dict[str, Any] = {"reason": rest}
     if name in lacks and "" not in lacks:
         state = {"reason": CONFIG_ERROR, "message": lacks[name]}

@@ -41,53 +41,53 @@ class PodLogs:
         self._world = world
         self._books_by_uid: dict[str, dict[str, _Book]] = {}
 
-    def write(self, pod: Object, container: str, text: str) -> None:
+    def write_lines(self, pod: Object, container: str, text: str) -> None:
         """Writes lines to a container's log, at the present time. Raises KeyError without such a container."""
-        if container not in containers_of(pod):
+        if container not in container_names(pod):
             raise KeyError(container)
-        book = self._book(pod, container)
+        book = self._book_of_container(pod, container)
         book.lines += [(self._world.unix_seconds, line) for line in text.splitlines()]
         over = len(book.lines) - LINES_KEPT
         if over > 0:
             del book.lines[:over]
             book.forgotten += over
 
-    def forget(self, uid: str) -> None:
+    def forget_pod(self, uid: str) -> None:
         self._books_by_uid.pop(uid, None)
 
-    def read(self, pod: Object, asked: Asked, position: int | None = None) -> tuple[bytes, int]:
+    def read_lines(self, pod: Object, asked: Asked, position: int | None = None) -> tuple[bytes, int]:
         """Returns the log from a position, and the position after it.
 
         Without a position it starts where the request asks.
         """
         books = self._books_by_uid.get(pod["metadata"]["uid"], {})
-        book = books.get(asked.container) or self._first(pod, asked.container)
+        book = books.get(asked.container) or self._new_book(pod, asked.container)
         lines = book.lines[max(0, (position or 0) - book.forgotten) :]
         if position is None:
             lines = [line for line in lines if line[0] >= asked.since]
             if asked.tail_lines is not None:
                 lines = lines[len(lines) - min(asked.tail_lines, len(lines)) :]
-        texts = (f"{_stamp(at)} {line}\n" if asked.timestamps else f"{line}\n" for at, line in lines)
+        texts = (f"{_timestamp_text(at)} {line}\n" if asked.timestamps else f"{line}\n" for at, line in lines)
         return "".join(texts).encode(), book.forgotten + len(book.lines)
 
-    def _book(self, pod: Object, container: str) -> _Book:
+    def _book_of_container(self, pod: Object, container: str) -> _Book:
         books = self._books_by_uid.setdefault(pod["metadata"]["uid"], {})
-        return books.setdefault(container, self._first(pod, container))
+        return books.setdefault(container, self._new_book(pod, container))
 
-    def _first(self, pod: Object, container: str) -> _Book:
+    def _new_book(self, pod: Object, container: str) -> _Book:
         started = (pod["status"] or {}).get("startTime")
         at = datetime.fromisoformat(started).timestamp() if started else self._world.unix_seconds
         return _Book([(at, f"{container} of {pod['metadata']['name']} started")])
 
 
-def containers_of(pod: Object) -> list[str]:
+def container_names(pod: Object) -> list[str]:
     spec = pod["spec"]
     return [one["name"] for field in ("containers", "initContainers") for one in spec.get(field) or ()]
 
 
-def asked_of(pod: Object, params: Mapping[str, str], now_unix: float) -> Asked:
+def parse_log_request(pod: Object, params: Mapping[str, str], now_unix: float) -> Asked:
     """Reads the parameters of a log request. Raises ApiError for a bad value, and for a wrong or missing container."""
-    name, containers = pod["metadata"]["name"], containers_of(pod)
+    name, containers = pod["metadata"]["name"], container_names(pod)
     container = params.get("container", "")
     if not container:
         own = [one["name"] for one in pod["spec"].get("containers") or ()]
@@ -97,18 +97,18 @@ def asked_of(pod: Object, params: Mapping[str, str], now_unix: float) -> Asked:
         container = own[0]
     elif container not in containers:
         raise bad_request(f"container {container} is not valid for pod {name}")
-    seconds, since = _number(name, params, "sinceSeconds", 1), _time(params.get("sinceTime", ""))
+    seconds, since = _parse_number(name, params, "sinceSeconds", 1), _parse_since_time(params.get("sinceTime", ""))
     return Asked(
         container=container,
         follow=params.get("follow") in ("true", "1"),
         timestamps=params.get("timestamps") in ("true", "1"),
-        tail_lines=_number(name, params, "tailLines", 0),
+        tail_lines=_parse_number(name, params, "tailLines", 0),
         since=since if seconds is None else now_unix - seconds,
-        limit_bytes=_number(name, params, "limitBytes", 1),
+        limit_bytes=_parse_number(name, params, "limitBytes", 1),
     )
 
 
-def check_started(pod: Object, asked: Asked, params: Mapping[str, str]) -> None:
+def check_container_started(pod: Object, asked: Asked, params: Mapping[str, str]) -> None:
     """Raises ApiError 400, in a kubelet's words, for a container that has not started."""
     named = f'container "{asked.container}" in pod "{pod["metadata"]["name"]}"'
     if params.get("previous") in ("true", "1"):
@@ -117,7 +117,7 @@ def check_started(pod: Object, asked: Asked, params: Mapping[str, str]) -> None:
         raise bad_request(f"{named} is waiting to start: ContainerCreating")
 
 
-def _number(pod: str, params: Mapping[str, str], field: str, least: int) -> int | None:
+def _parse_number(pod: str, params: Mapping[str, str], field: str, least: int) -> int | None:
     text = params.get(field)
     if text is None:
         return None
@@ -131,7 +131,7 @@ def _number(pod: str, params: Mapping[str, str], field: str, least: int) -> int 
     return value
 
 
-def _time(text: str) -> float:
+def _parse_since_time(text: str) -> float:
     """Returns Unix seconds; 0 for an empty text."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else 0.0
@@ -139,5 +139,5 @@ def _time(text: str) -> float:
         raise bad_request(f"sinceTime: Invalid value: {text!r}: must be a time") from error
 
 
-def _stamp(unix_seconds: float) -> str:
+def _timestamp_text(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

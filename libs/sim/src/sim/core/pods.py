@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.kinds import Object
-from sim.core.pod_admission import admitted
+from sim.core.pod_admission import admitted_pod
 from sim.core.world import World
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -66,8 +66,8 @@ def new_pod(
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": namespace,
-        "uid": world.uid(),
-        "creationTimestamp": world.stamp(),
+        "uid": world.new_uid(),
+        "creationTimestamp": world.timestamp(),
         "labels": declared.get("labels") or {},
         "ownerReferences": owner_references,
     }
@@ -75,15 +75,15 @@ def new_pod(
         metadata["generateName"] = f"{owner_references[0]['name']}-"
     if declared.get("annotations"):
         metadata["annotations"] = declared["annotations"]
-    return admitted(world, {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}})
+    return admitted_pod(world, {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}})
 
 
-def bound(pod: Object, node: str, stamp: str) -> Object:
+def bound_pod(pod: Object, node: str, stamp: str) -> Object:
     status = {**pod["status"], "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp}]}
     return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
 
 
-def unschedulable(pod: Object, message: str, stamp: str) -> Object:
+def unschedulable_pod(pod: Object, message: str, stamp: str) -> Object:
     since = next(
         (one["lastTransitionTime"] for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"),
         stamp,
@@ -98,7 +98,7 @@ def unschedulable(pod: Object, message: str, stamp: str) -> Object:
     return {**pod, "status": {**pod["status"], "conditions": [refusal]}}
 
 
-def running(pod: Object, stamp: str, *, ready: bool) -> Object:
+def running_pod(pod: Object, stamp: str, *, ready: bool) -> Object:
     return {**pod, "status": running_status(pod["status"], stamp, ready=ready)}
 
 
@@ -112,14 +112,14 @@ def running_status(status: Mapping[str, Any], stamp: str, *, ready: bool) -> dic
     return {"phase": "Running", "startTime": stamp, "conditions": [*others, *scheduled]}
 
 
-def ended(pod: Object) -> Object:
+def ended_pod(pod: Object) -> Object:
     """Returns the pod after its run time: not ready, and without resources on its node."""
     scheduled = [one for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"]
     phase = (pod["metadata"].get("annotations") or {}).get(ENDS_AS, "Succeeded")
     return {**pod, "status": {"phase": phase, "conditions": scheduled}}
 
 
-def refused_by_kubelet(pod: Object, resource: str) -> Object:
+def pod_refused_by_kubelet(pod: Object, resource: str) -> Object:
     names = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods", "hostport": "NodePorts"}
     reason = names.get(resource, f"OutOf{resource}")
     message = f"Pod was rejected: Node didn't have enough resource: {resource}"
@@ -148,10 +148,10 @@ def scale_in_victims(pods: Sequence[Object], count: int) -> list[Object]:
     for pod in pods:
         node = pod["spec"].get("nodeName", "")
         pods_by_node[node] = pods_by_node.get(node, 0) + 1
-    newest_first = sorted(pods, key=_youth, reverse=True)
+    newest_first = sorted(pods, key=_youth_key, reverse=True)
     newest_first.sort(key=lambda pod: scale_in_rank(pod, pods_by_node[pod["spec"].get("nodeName", "")]))
     return newest_first[:count]
 
 
-def _youth(pod: Object) -> tuple[str, str, str]:
+def _youth_key(pod: Object) -> tuple[str, str, str]:
     return ready_since(pod), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]

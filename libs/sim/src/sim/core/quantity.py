@@ -28,7 +28,7 @@ def parse_quantity(text: str | float) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def amount_of(resource: str, text: str | float) -> int:
+def parse_amount(resource: str, text: str | float) -> int:
     """Returns a quantity as an integer, rounded up as in the scheduler: CPU in millicores, all else in its own unit."""
     quantity = parse_quantity(text)
     if resource == "cpu" or resource.endswith(".cpu"):
@@ -36,7 +36,7 @@ def amount_of(resource: str, text: str | float) -> int:
     return -(-quantity.numerator // quantity.denominator)
 
 
-def text_of(resource: str, amount: int) -> str:
+def quantity_text(resource: str, amount: int) -> str:
     if resource == "cpu" or resource.endswith(".cpu"):
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     return str(amount)

@@ -5,7 +5,7 @@ from typing import Any
 
 from sim.core.kinds import KIND_BY_PLURAL, Key, Object
 from sim.core.pods import is_terminal
-from sim.core.quantity import amount_of, text_of
+from sim.core.quantity import parse_amount, quantity_text
 from sim.core.shape import PodShape
 from sim.core.world import World
 
@@ -48,7 +48,7 @@ class Quotas:
         asked = dict(shape.requests)
         for key in self._keys_by_namespace.get(shape.namespace, ()):
             quota = self._world.store.tables[_PLURAL][key]
-            hard = _hard(quota)
+            hard = _hard_limits(quota)
             missing = [name for name in _MUST_BE_ASKED if name in hard and not asked.get(name)]
             if missing:
                 wanted = ",".join(hard[name][0] for name in missing)
@@ -56,7 +56,7 @@ class Quotas:
             over = [name for name, (_, limit) in hard.items() if used.get(name, 0) + asked.get(name, 0) > limit]
             over = [name for name in over if asked.get(name)]
             if over:
-                return _exceeded(key[1], hard, sorted(over), (asked, used))
+                return _exceeded_text(key[1], hard, sorted(over), (asked, used))
         return ""
 
     def write_status(self) -> int:
@@ -67,24 +67,26 @@ class Quotas:
             for key in self._keys_by_namespace.get(namespace, ()):
                 quota = self._world.store.tables[_PLURAL][key]
                 hard = (quota.get("spec") or {}).get("hard") or {}
-                texts = {field: text_of(name, used.get(name, 0)) for name, (field, _) in _hard(quota).items()}
+                texts = {
+                    field: quantity_text(name, used.get(name, 0)) for name, (field, _) in _hard_limits(quota).items()
+                }
                 self._world.put_status(_PLURAL, quota, {"hard": hard, "used": texts})
                 count += 1
         self.dirty = {}
         return count
 
 
-def _hard(quota: Object) -> dict[str, tuple[str, int]]:
+def _hard_limits(quota: Object) -> dict[str, tuple[str, int]]:
     """Returns by resource the field as written, and the limit. Limits on things other than pods are not enforced."""
     found = {}
     for field, text in ((quota.get("spec") or {}).get("hard") or {}).items():
         name = field.removeprefix("requests.").removeprefix("count/")
         if not field.startswith(("limits.", "count/")) or field == "count/pods":
-            found[name] = (field, amount_of(name, text))
+            found[name] = (field, parse_amount(name, text))
     return found
 
 
-def _exceeded(
+def _exceeded_text(
     quota: str,
     hard: Mapping[str, tuple[str, int]],
     over: list[str],
@@ -92,18 +94,18 @@ def _exceeded(
 ) -> str:
     asked, used = amounts
 
-    def listed(amount_by_name: Mapping[str, int]) -> str:
-        return ",".join(f"{hard[name][0]}={text_of(name, amount_by_name.get(name, 0))}" for name in over)
+    def amounts_text(amount_by_name: Mapping[str, int]) -> str:
+        return ",".join(f"{hard[name][0]}={quantity_text(name, amount_by_name.get(name, 0))}" for name in over)
 
     limits = {name: limit for name, (_, limit) in hard.items()}
-    return f"exceeded quota: {quota}, requested: {listed(asked)}, used: {listed(used)}, limited: {listed(limits)}"
+    return f"exceeded quota: {quota}, requested: {amounts_text(asked)}, used: {amounts_text(used)}, limited: {amounts_text(limits)}"
 
 
-def pod_refused(name: str, why: str) -> str:
-    return f'{KIND_BY_PLURAL["pods"].qualified} "{name}" is forbidden: {why}'
+def pod_refused_text(name: str, why: str) -> str:
+    return f'{KIND_BY_PLURAL["pods"].qualified_name} "{name}" is forbidden: {why}'
 
 
-def failed_create(message: str, stamp: str) -> dict[str, Any]:
+def failed_create_condition(message: str, stamp: str) -> dict[str, Any]:
     return {
         "type": "ReplicaFailure",
         "status": "True",

@@ -8,9 +8,9 @@ from sim.core.errors import ApiError
 from sim.core.garbage import Garbage
 from sim.core.kinds import Key, Object
 from sim.core.pods import is_active, is_ready, new_pod, scale_in_victims
-from sim.core.quotas import Quotas, failed_create, pod_refused
+from sim.core.quotas import Quotas, failed_create_condition, pod_refused_text
 from sim.core.shape import ShapeBook
-from sim.core.world import World, condition, controller_of
+from sim.core.world import World, controller_of, find_condition
 
 _PLURAL = "replicasets"
 
@@ -35,7 +35,7 @@ class ReplicaSets:
         self._refused_by_namespace: dict[str, dict[Key, None]] = {}
         self.dirty: dict[Key, None] = {}
 
-    def tally(self, uid: str) -> Tally:
+    def tally_of(self, uid: str) -> Tally:
         return self._tallies.setdefault(uid, Tally())
 
     def on_replicaset(self, key: Key, old: Object | None, new: Object | None) -> None:
@@ -49,36 +49,36 @@ class ReplicaSets:
         owner = controller_of(new or old or {"metadata": {}})
         if owner is None or owner["kind"] != "ReplicaSet":
             return
-        replicaset = self._world.store.get(_PLURAL, (key[0], owner["name"]))
+        replicaset = self._world.store.get_object(_PLURAL, (key[0], owner["name"]))
         if replicaset is None or replicaset["metadata"]["uid"] != owner["uid"]:
             return
-        tally = self.tally(owner["uid"])
+        tally = self.tally_of(owner["uid"])
         active = new is not None and is_active(new)
         ready = active and new is not None and is_ready(new)
-        _mark(tally.active, key, active)
-        _mark(tally.terminating, key, new is not None and "deletionTimestamp" in new["metadata"])
+        _set_membership(tally.active, key, active)
+        _set_membership(tally.terminating, key, new is not None and "deletionTimestamp" in new["metadata"])
         was_ready = key in tally.ready
-        _mark(tally.ready, key, ready)
+        _set_membership(tally.ready, key, ready)
         if not ready:
             tally.available.pop(key, None)
         elif not was_ready:
-            self._available_after(replicaset, tally, key)
+            self._make_available_later(replicaset, tally, key)
         self.dirty[(key[0], owner["name"])] = None
 
-    def _available_after(self, replicaset: Object, tally: Tally, pod: Key) -> None:
+    def _make_available_later(self, replicaset: Object, tally: Tally, pod: Key) -> None:
         wait_seconds = replicaset["spec"].get("minReadySeconds", 0)
         if wait_seconds:
             name = replicaset["metadata"]["name"]
-            self._world.after(wait_seconds, partial(self._became_available, tally, pod, (pod[0], name)))
+            self._world.run_after(wait_seconds, partial(self._mark_available, tally, pod, (pod[0], name)))
         else:
             tally.available[pod] = None
 
-    def _became_available(self, tally: Tally, pod: Key, replicaset: Key) -> None:
+    def _mark_available(self, tally: Tally, pod: Key, replicaset: Key) -> None:
         if pod in tally.ready:
             tally.available[pod] = None
             self.dirty[replicaset] = None
 
-    def on_admitting(self, namespace: str) -> None:
+    def retry_refused_owners(self, namespace: str) -> None:
         self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
 
     def reconcile(self, limit: int) -> int:
@@ -87,19 +87,19 @@ class ReplicaSets:
         while self.dirty and writes < limit:
             key = next(iter(self.dirty))
             del self.dirty[key]
-            replicaset = self._world.store.get(_PLURAL, key)
+            replicaset = self._world.store.get_object(_PLURAL, key)
             if replicaset and "deletionTimestamp" not in replicaset["metadata"]:
-                writes += 1 + self._reconcile_one(key, replicaset, limit - writes)
+                writes += 1 + self._reconcile_replicaset(key, replicaset, limit - writes)
         return writes
 
-    def _reconcile_one(self, key: Key, replicaset: Object, limit: int) -> int:
-        tally = self.tally(replicaset["metadata"]["uid"])
+    def _reconcile_replicaset(self, key: Key, replicaset: Object, limit: int) -> int:
+        tally = self.tally_of(replicaset["metadata"]["uid"])
         missing = replicaset["spec"].get("replicas", 1) - len(tally.active)
         failure, writes = "", 0
         if missing > 0:
-            writes, failure = self._create(replicaset, min(missing, limit))
+            writes, failure = self._create_pods(replicaset, min(missing, limit))
         elif missing < 0:
-            writes = self._delete(tally, min(-missing, limit))
+            writes = self._delete_pods(tally, min(-missing, limit))
         if failure:
             self.dirty.pop(key, None)
             self._refused_by_namespace.setdefault(key[0], {})[key] = None
@@ -108,7 +108,7 @@ class ReplicaSets:
         self._write_status(key, tally, failure)
         return writes
 
-    def _create(self, replicaset: Object, count: int) -> tuple[int, str]:
+    def _create_pods(self, replicaset: Object, count: int) -> tuple[int, str]:
         metadata, template = replicaset["metadata"], replicaset["spec"]["template"]
         namespace, name = metadata["namespace"], metadata["name"]
         owners = [owner_reference("apps/v1", "ReplicaSet", metadata)]
@@ -122,11 +122,11 @@ class ReplicaSets:
             shape = shape or self._shapes.shape_of(pod)
             why = self._quotas.refusal(shape)
             if why:
-                return made, pod_refused(pod_name, why)
-            self._world.store.put("pods", pod)
+                return made, pod_refused_text(pod_name, why)
+            self._world.store.put_object("pods", pod)
         return count, ""
 
-    def _delete(self, tally: Tally, count: int) -> int:
+    def _delete_pods(self, tally: Tally, count: int) -> int:
         pods = [self._world.store.tables["pods"][key] for key in tally.active]
         for pod in scale_in_victims(pods, count):
             self._garbage.delete_pod(pod)
@@ -143,12 +143,12 @@ class ReplicaSets:
         }
         status |= {name: count for name, count in counts.items() if count}
         status["observedGeneration"] = replicaset["metadata"].get("generation", 1)
-        known = condition(replicaset, "ReplicaFailure")
+        known = find_condition(replicaset, "ReplicaFailure")
         if failure:
-            since = known["lastTransitionTime"] if known else self._world.stamp()
+            since = known["lastTransitionTime"] if known else self._world.timestamp()
             # The refused pod has a random name, so the messages of two attempts would differ.
-            same = known is not None and _tail(known["message"]) == _tail(failure)
-            status["conditions"] = [known if known and same else failed_create(failure, since)]
+            same = known is not None and _refusal_text(known["message"]) == _refusal_text(failure)
+            status["conditions"] = [known if known and same else failed_create_condition(failure, since)]
         self._world.put_status(_PLURAL, replicaset, status)
 
 
@@ -163,12 +163,12 @@ def owner_reference(api_version: str, kind: str, metadata: dict[str, Any]) -> di
     }
 
 
-def _mark(keys: dict[Key, None], key: Key, present: bool) -> None:
+def _set_membership(keys: dict[Key, None], key: Key, present: bool) -> None:
     if present:
         keys[key] = None
     else:
         keys.pop(key, None)
 
 
-def _tail(message: str) -> str:
+def _refusal_text(message: str) -> str:
     return message.partition("is forbidden:")[2]

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sim.core.errors import ApiError, bad_request, no_such_resource, too_large, unauthorized
+from sim.core.errors import ApiError, bad_request, no_such_resource, unauthorized, version_too_large
 from sim.core.kinds import KIND_BY_PLURAL, SCALABLE, Key, Object
-from sim.core.listing import Lister, encode, list_text, object_text, selection_of
+from sim.core.listing import Lister, encode, list_text, object_text, parse_selection
 from sim.core.machine import Machine
 from sim.core.routes import Route, parse_route
-from sim.core.subresources import bind, evict, scale_of, write_scale
+from sim.core.subresources import bind_pod, evict_pod, scale_of, write_scale
 from sim.core.usage import ROOT
 from sim.core.verbs import DeleteOptions, Verbs, WriteOptions
 
@@ -43,14 +43,14 @@ class Request:
 
     @property
     def is_list(self) -> bool:
-        return self.method == "GET" and not self.path.startswith(tuple(_HEALTH)) and _lists(self.path)
+        return self.method == "GET" and not self.path.startswith(tuple(_HEALTH)) and _is_list_path(self.path)
 
 
-def version_asked(params: Mapping[str, str]) -> int:
-    return _number(params, "resourceVersion")
+def requested_version(params: Mapping[str, str]) -> int:
+    return _parse_number(params, "resourceVersion")
 
 
-def wants_metadata(accept: str) -> bool:
+def wants_metadata_only(accept: str) -> bool:
     return "as=PartialObjectMetadata" in accept
 
 
@@ -60,104 +60,113 @@ class Api:
         self.lister = Lister(machine.world.store)
         self._verbs = Verbs(machine)
 
-    def answer(self, request: Request) -> Answer:
+    def answer_request(self, request: Request) -> Answer:
         """Answers a request. Never raises ApiError: that is an answer too."""
         try:
-            return self._answer(request)
+            return self._answer_or_raise(request)
         except ApiError as error:
             return error.code, encode(error.status())
 
-    def has(self, route: Route) -> bool:
-        return self._machine.world.store.get(route.kind.plural, _key(route)) is not None
+    def has_object(self, route: Route) -> bool:
+        return self._machine.world.store.get_object(route.kind.plural, _key_of_route(route)) is not None
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer_or_raise(self, request: Request) -> Answer:
         if request.method == "GET" and request.path in _HEALTH:
             return 200, b"ok"
         if request.method == "GET" and request.path.rstrip("/") in _DISCOVERY:
             return 200, encode(_DISCOVERY[request.path.rstrip("/")])
         if request.method == "GET" and request.path.startswith(ROOT):
-            return 200, self._machine.usage.answer(request.path)
+            return 200, self._machine.usage.answer_metrics(request.path)
         route = parse_route(request.path)
         if route.subresource not in ("", "status"):
-            return self._subresource(request, route)
+            return self._answer_subresource(request, route)
         match request.method:
             case "GET":
-                return self._read(request, route)
+                return self._answer_read(request, route)
             case "POST" if not route.name:
-                found = self._verbs.create(route.kind, route.namespace, _body(request), write_options(request, route))
+                found = self._verbs.create(
+                    route.kind, route.namespace, _parse_body(request), parse_write_options(request, route)
+                )
                 return 201, object_text(route.kind, found)
             case "PUT" | "PATCH" if route.name:
-                return self._change(request, route)
+                return self._answer_write(request, route)
             case "DELETE" if not route.subresource:
-                return self._delete(request, route)
-        raise _not_allowed()
+                return self._answer_delete(request, route)
+        raise _method_not_allowed()
 
-    def _read(self, request: Request, route: Route) -> Answer:
-        only_metadata = wants_metadata(request.accept)
+    def _answer_read(self, request: Request, route: Route) -> Answer:
+        only_metadata = wants_metadata_only(request.accept)
         if route.name:
-            found = self._verbs.get(route.kind, _key(route))
+            found = self._verbs.get(route.kind, _key_of_route(route))
             return 200, object_text(route.kind, found, metadata_only=only_metadata)
         self.check_version(request.params)
-        selection = selection_of(route.kind, route.namespace, "", request.params)
-        page = self.lister.list(selection, _number(request.params, "limit"), request.params.get("continue", ""))
+        selection = parse_selection(route.kind, route.namespace, "", request.params)
+        page = self.lister.list_page(
+            selection, _parse_number(request.params, "limit"), request.params.get("continue", "")
+        )
         return 200, list_text(route.kind, page, metadata_only=only_metadata)
 
     def check_version(self, params: Mapping[str, str]) -> int:
         """Returns the requested resourceVersion. Raises ApiError 504 when it is not reached yet."""
-        asked, current = version_asked(params), self._machine.world.store.version
+        asked, current = requested_version(params), self._machine.world.store.version
         if asked > current:
-            raise too_large(asked, current)
+            raise version_too_large(asked, current)
         return asked
 
-    def _change(self, request: Request, route: Route) -> Answer:
-        options = write_options(request, route)
-        key, content_type = _key(route), request.content_type.partition(";")[0]
+    def _answer_write(self, request: Request, route: Route) -> Answer:
+        options = parse_write_options(request, route)
+        key, content_type = _key_of_route(route), request.content_type.partition(";")[0]
         if request.method == "PUT":
-            return 200, object_text(route.kind, self._verbs.replace(route.kind, key, _body(request), options))
+            return 200, object_text(route.kind, self._verbs.replace(route.kind, key, _parse_body(request), options))
         if content_type == _APPLY:
-            found, created = self._verbs.apply(route.kind, key, _body(request), options)
+            found, created = self._verbs.apply(route.kind, key, _parse_body(request), options)
             return 201 if created else 200, object_text(route.kind, found)
         if content_type in _MERGES:
-            return 200, object_text(route.kind, self._verbs.merge(route.kind, key, _body(request), options))
+            return 200, object_text(route.kind, self._verbs.merge(route.kind, key, _parse_body(request), options))
         raise ApiError(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {content_type}")
 
-    def _delete(self, request: Request, route: Route) -> Answer:
-        options = delete_options(request)
+    def _answer_delete(self, request: Request, route: Route) -> Answer:
+        options = parse_delete_options(request)
         if route.name:
-            found = self._verbs.delete(route.kind, _key(route), options)
+            found = self._verbs.delete(route.kind, _key_of_route(route), options)
             return 200, _deleted_text(route, found)
         self.check_version(request.params)
-        selection = selection_of(route.kind, route.namespace, "", request.params)
+        selection = parse_selection(route.kind, route.namespace, "", request.params)
         if request.params.get("resourceVersionMatch") == "Exact":
-            page = self.lister.list_as_of(selection, _number(request.params, "resourceVersion"))
+            page = self.lister.list_at_version(selection, _parse_number(request.params, "resourceVersion"))
         else:
-            page = self.lister.list(selection, 0, "")
+            page = self.lister.list_page(selection, 0, "")
         for found in page.items:
             key = (found["metadata"].get("namespace", ""), found["metadata"]["name"])
-            if self._machine.world.store.get(route.kind.plural, key):
+            if self._machine.world.store.get_object(route.kind.plural, key):
                 self._verbs.delete(route.kind, key, options)
         return 200, list_text(route.kind, page)
 
-    def _subresource(self, request: Request, route: Route) -> Answer:
-        kind, key = route.kind, _key(route)
+    def _answer_subresource(self, request: Request, route: Route) -> Answer:
+        kind, key = route.kind, _key_of_route(route)
         match route.subresource, request.method:
             case "scale", "GET" if kind.plural in SCALABLE:
                 return 200, encode(scale_of(self._verbs.get(kind, key)))
             case "scale", "PUT" | "PATCH" if kind.plural in SCALABLE:
-                options = write_options(request, route)
-                return 200, encode(write_scale(self._verbs, kind, key, _body(request), options))
+                options = parse_write_options(request, route)
+                return 200, encode(write_scale(self._verbs, kind, key, _parse_body(request), options))
             case "eviction", "POST" if kind.plural == "pods":
-                evict(self._machine, self._verbs, key, _delete_options(_body(request).get("deleteOptions") or {}, {}))
-                return 201, _success(route)
+                evict_pod(
+                    self._machine,
+                    self._verbs,
+                    key,
+                    _delete_options_of(_parse_body(request).get("deleteOptions") or {}, {}),
+                )
+                return 201, _success_status(route)
             case "binding", "POST" if kind.plural == "pods":
-                bind(self._machine, self._verbs, key, _body(request))
-                return 201, _success(route)
+                bind_pod(self._machine, self._verbs, key, _parse_body(request))
+                return 201, _success_status(route)
         raise no_such_resource()
 
 
-def write_options(request: Request, route: Route) -> WriteOptions:
+def parse_write_options(request: Request, route: Route) -> WriteOptions:
     params = request.params
-    fallback = "" if is_apply(request) else "unknown"
+    fallback = "" if is_apply_request(request) else "unknown"
     return WriteOptions(
         dry_run=params.get("dryRun") == "All",
         manager=params.get("fieldManager", fallback),
@@ -166,11 +175,11 @@ def write_options(request: Request, route: Route) -> WriteOptions:
     )
 
 
-def delete_options(request: Request) -> DeleteOptions:
-    return _delete_options(_body(request) if request.body else {}, request.params)
+def parse_delete_options(request: Request) -> DeleteOptions:
+    return _delete_options_of(_parse_body(request) if request.body else {}, request.params)
 
 
-def _delete_options(body: Mapping[str, Any], params: Mapping[str, str]) -> DeleteOptions:
+def _delete_options_of(body: Mapping[str, Any], params: Mapping[str, str]) -> DeleteOptions:
     preconditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds", params.get("gracePeriodSeconds"))
     return DeleteOptions(
@@ -182,15 +191,15 @@ def _delete_options(body: Mapping[str, Any], params: Mapping[str, str]) -> Delet
     )
 
 
-def is_apply(request: Request) -> bool:
+def is_apply_request(request: Request) -> bool:
     return request.method == "PATCH" and request.content_type.startswith(_APPLY)
 
 
-def denied() -> Answer:
+def unauthorized_answer() -> Answer:
     return 401, encode(unauthorized().status())
 
 
-def _body(request: Request) -> Any:
+def _parse_body(request: Request) -> Any:
     try:
         body = json.loads(request.body or b"")
     except ValueError as error:
@@ -200,29 +209,29 @@ def _body(request: Request) -> Any:
     return body
 
 
-def _number(params: Mapping[str, str], name: str) -> int:
+def _parse_number(params: Mapping[str, str], name: str) -> int:
     text = params.get(name) or "0"
     if not text.isdigit():
         raise bad_request(f'{name}: Invalid value: "{text}": must be a number')
     return int(text)
 
 
-def _key(route: Route) -> Key:
+def _key_of_route(route: Route) -> Key:
     return route.namespace, route.name
 
 
-def _lists(path: str) -> bool:
+def _is_list_path(path: str) -> bool:
     try:
         return not parse_route(path).name
     except ApiError:
         return False
 
 
-def _not_allowed() -> ApiError:
+def _method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
-def _success(route: Route) -> bytes:
+def _success_status(route: Route) -> bytes:
     return encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
 

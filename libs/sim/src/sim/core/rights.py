@@ -7,10 +7,10 @@ from typing import Final
 from sim.core.errors import ApiError
 from sim.core.kinds import Kind
 from sim.core.listing import encode
-from sim.core.requests import Answer, Api, Request, is_apply
+from sim.core.requests import Answer, Api, Request, is_apply_request
 from sim.core.routes import Route, parse_route
 from sim.core.usage import NODE_METRICS, POD_METRICS, ROOT
-from spillway.clusters.rights import Right, gives
+from spillway.clusters.rights import Right, has_right
 
 ON_ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 ON_MANY: Final = {"GET": "list", "DELETE": "deletecollection", "POST": "create"}
@@ -32,13 +32,13 @@ class Account:
         if self.may is None:
             return None
         try:
-            needed = [*_needed(api, request)]
+            needed = [*_needed_rights(api, request)]
         except ApiError:
             return None
         for right, kind, name in needed:
             self.asked.add(right)
-            if not gives(self.may, right):
-                return told(self.name, right, kind, name)
+            if not has_right(self.may, right):
+                return forbidden_answer(self.name, right, kind, name)
         return None
 
 
@@ -46,31 +46,31 @@ def forbidden_by_rights(request: Request, what: Collection[str]) -> Answer | Non
     """Returns the refusal of a request that no account may make. what: such requests, as `POST pods`."""
     if not what:
         return None
-    route = _route(request.path)
-    named = route.kind.qualified if route.kind in (NODE_METRICS, POD_METRICS) else route.kind.plural
+    route = _route_of_path(request.path)
+    named = route.kind.qualified_name if route.kind in (NODE_METRICS, POD_METRICS) else route.kind.plural
     if f"{request.method} {named}" not in what:
         return None
-    return told("sim", _right(request, route), route.kind, route.name)
+    return forbidden_answer("sim", _right_of_request(request, route), route.kind, route.name)
 
 
-def told(user: str, right: Right, kind: Kind, name: str) -> Answer:
-    thing = f'{kind.qualified} "{name}"' if name else kind.qualified
+def forbidden_answer(user: str, right: Right, kind: Kind, name: str) -> Answer:
+    thing = f'{kind.qualified_name} "{name}"' if name else kind.qualified_name
     place = f'in the namespace "{right.namespace}"' if right.namespace else "at the cluster scope"
     words = f'cannot {right.verb} resource "{right.resource}" in API group "{right.group}" {place}'
     why = f'{thing} is forbidden: User "{user}" {words}'
     return 403, encode(ApiError(403, "Forbidden", why, {"name": name, "kind": kind.plural}).status())
 
 
-def _needed(api: Api, request: Request) -> Iterator[tuple[Right, Kind, str]]:
+def _needed_rights(api: Api, request: Request) -> Iterator[tuple[Right, Kind, str]]:
     """Yields the rights of a request. An apply of an object that does not exist needs the right to create it, too."""
-    route = _route(request.path)
-    right = _right(request, route)
+    route = _route_of_path(request.path)
+    right = _right_of_request(request, route)
     yield right, route.kind, route.name
-    if is_apply(request) and not api.has(route):
+    if is_apply_request(request) and not api.has_object(route):
         yield Right("create", right.group, right.resource, right.namespace), route.kind, route.name
 
 
-def _right(request: Request, route: Route) -> Right:
+def _right_of_request(request: Request, route: Route) -> Right:
     verb = (ON_ONE if route.name else ON_MANY)[request.method]
     if verb == "list" and request.params.get("watch") in ("true", "1"):
         verb = "watch"
@@ -78,7 +78,7 @@ def _right(request: Request, route: Route) -> Right:
     return Right(verb, route.kind.group, resource, route.namespace)
 
 
-def _route(path: str) -> Route:
+def _route_of_path(path: str) -> Route:
     if not path.startswith(ROOT):
         return parse_route(path)
     *place, plural = path.removeprefix(ROOT).split("/")

@@ -29,36 +29,36 @@ def resolve_limits(replicas: int, surge: int | str, unavailable: int | str) -> L
 
     Both zero would never move on.
     """
-    more = _share(surge, replicas, up=True)
-    fewer = _share(unavailable, replicas, up=False)
+    more = _resolve_percentage(surge, replicas, up=True)
+    fewer = _resolve_percentage(unavailable, replicas, up=False)
     if more == 0 and fewer == 0:
         fewer = 1
     return Limits(replicas, more, min(fewer, replicas))
 
 
-def _share(declared: int | str, whole: int, *, up: bool) -> int:
+def _resolve_percentage(declared: int | str, whole: int, *, up: bool) -> int:
     if isinstance(declared, int):
         return declared
     hundredfold = int(declared.rstrip("%")) * whole
     return -(-hundredfold // 100) if up else hundredfold // 100
 
 
-def roll(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
+def rolled_replicas_by_name(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
     """Returns the changed replica counts of one round of a rolling update: first up, and down when nothing goes up."""
-    grown = _grown(limits, new, sum(one.replicas for one in old))
+    grown = _grown_replicas(limits, new, sum(one.replicas for one in old))
     if grown != new.replicas:
         return {new.name: grown}
-    return _shrunk(limits, new, old)
+    return _shrunk_replicas_by_name(limits, new, old)
 
 
-def _grown(limits: Limits, new: SetCount, old_replicas: int) -> int:
+def _grown_replicas(limits: Limits, new: SetCount, old_replicas: int) -> int:
     if new.replicas >= limits.replicas:
         return limits.replicas
     room = limits.replicas + limits.surge - new.replicas - old_replicas
     return new.replicas + max(0, min(room, limits.replicas - new.replicas))
 
 
-def _shrunk(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
+def _shrunk_replicas_by_name(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
     total = new.replicas + sum(one.replicas for one in old)
     floor = limits.replicas - limits.unavailable
     may_go = total - floor - (new.replicas - new.available)
@@ -76,7 +76,7 @@ def _shrunk(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str,
     return {one.name: left[one.name] for one in old if left[one.name] != one.replicas}
 
 
-def recreate(replicas: int, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
+def recreated_replicas_by_name(replicas: int, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
     """Returns changed replica counts: all old pods go before a new one comes.
 
     `actual` of old sets includes terminating pods.
@@ -89,7 +89,7 @@ def recreate(replicas: int, new: SetCount, old: Sequence[SetCount]) -> dict[str,
     return {new.name: replicas}
 
 
-def resize(limits: Limits, new: SetCount | None, old: Sequence[SetCount]) -> dict[str, int]:
+def resized_replicas_by_name(limits: Limits, new: SetCount | None, old: Sequence[SetCount]) -> dict[str, int]:
     """Returns changed counts after a change of the Deployment's replicas: one live set takes it, several share it in
 
     proportion.

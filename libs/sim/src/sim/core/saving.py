@@ -12,7 +12,7 @@ from sim.core.world import RandomSource
 _ORDER = (*(plural for plural in KIND_BY_PLURAL if plural != "pods"), "pods")
 
 
-def saved(machine: Machine) -> dict[str, Any]:
+def saved_state(machine: Machine) -> dict[str, Any]:
     """Returns {version: the last resourceVersion, tables: {plural: [object, …]}}, without history, logs and loads."""
     store = machine.world.store
     return {
@@ -21,7 +21,7 @@ def saved(machine: Machine) -> dict[str, Any]:
     }
 
 
-def resume(machine: Machine, content: dict[str, Any], random: RandomSource) -> None:
+def resume_state(machine: Machine, content: dict[str, Any], random: RandomSource) -> None:
     """Puts saved objects into a machine before its first step. Every watch from before gets 410.
 
     random: another source than the first one, whose names and uids exist already. Work on nodes goes on; waiting times
@@ -33,20 +33,22 @@ def resume(machine: Machine, content: dict[str, Any], random: RandomSource) -> N
     for plural in _ORDER:
         for found in content["tables"].get(plural, ()):
             is_ending = plural == "namespaces" and "deletionTimestamp" in found["metadata"]
-            put = world.store.put(plural, _not_ending(found) if is_ending else _as_after_a_start(plural, found))
+            put = world.store.put_object(
+                plural, _namespace_before_deletion(found) if is_ending else _object_after_restart(plural, found)
+            )
             if is_ending:
                 ending.append(put)
     for namespace in ending:
-        machine.garbage.delete("namespaces", namespace, DeleteOptions().propagation)
+        machine.garbage.delete_object("namespaces", namespace, DeleteOptions().propagation)
     world.store.expire_history()
 
 
-def _not_ending(namespace: Object) -> Object:
+def _namespace_before_deletion(namespace: Object) -> Object:
     metadata = {name: value for name, value in namespace["metadata"].items() if name != "deletionTimestamp"}
     return {**namespace, "metadata": metadata}
 
 
-def _as_after_a_start(plural: str, found: Object) -> Object:
+def _object_after_restart(plural: str, found: Object) -> Object:
     """Returns an object as after a restart.
 
     A pod that ends by itself starts once more: nothing else counts its seconds.

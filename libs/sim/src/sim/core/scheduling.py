@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 
 from sim.core.candidates import AnyOrder, BestFirst, Candidates
-from sim.core.filters import least_allocated_score, refusals
+from sim.core.filters import least_allocated_score, node_refusals
 from sim.core.node_table import NodeTable
 from sim.core.shape import PodShape
 from sim.core.topology import TopologyCounts
@@ -26,24 +26,24 @@ class ShapeView:
         self._nodes_by_refusals: dict[tuple[str, ...], int] = {}
         self._position = table.changed_before + len(table.changed)
         for slot in range(len(table.slots)):
-            self._look_at(slot)
+            self._judge_slot(slot)
 
-    def choose(self) -> str | None:
+    def choose_node(self) -> str | None:
         """Returns the node that the pod should go to."""
-        self._refresh()
+        self._refresh_changed_slots()
         if not self._topology.is_needed:
-            slot = next(self._candidates.in_order(), None)
-            return None if slot is None else self._name(slot)
+            slot = next(self._candidates.slots_in_order(), None)
+            return None if slot is None else self._node_name(slot)
         lowest = self._topology.lowest_counts()
-        for slot in self._candidates.in_order():
+        for slot in self._candidates.slots_in_order():
             record = self._table.slots[slot]
             if record and not self._topology.refusal(record, lowest):
                 return record.name
         return None
 
-    def why_nowhere(self) -> str:
+    def why_no_node_fits(self) -> str:
         """Returns why no node fits, in kube-scheduler's form."""
-        self._refresh()
+        self._refresh_changed_slots()
         total = len(self._table.record_by_name)
         if not total:
             return "no nodes available to schedule pods"
@@ -52,13 +52,13 @@ class ShapeView:
             for reason in reasons:
                 nodes_by_reason[reason] = nodes_by_reason.get(reason, 0) + count
         lowest = self._topology.lowest_counts()
-        for slot in self._candidates.in_order():
+        for slot in self._candidates.slots_in_order():
             record = self._table.slots[slot]
             if record and (reason := self._topology.refusal(record, lowest)):
                 nodes_by_reason[reason] = nodes_by_reason.get(reason, 0) + 1
         return unschedulable_message(total, nodes_by_reason)
 
-    def _refresh(self) -> None:
+    def _refresh_changed_slots(self) -> None:
         table = self._table
         end = table.changed_before + len(table.changed)
         if self._position == end:
@@ -69,21 +69,21 @@ class ShapeView:
             slots = set(table.changed[self._position - table.changed_before :])
         self._position = end
         for slot in slots:
-            self._look_at(slot)
+            self._judge_slot(slot)
 
-    def _look_at(self, slot: int) -> None:
+    def _judge_slot(self, slot: int) -> None:
         record = self._table.slots[slot]
         self._topology.put_node(slot, record)
-        found = refusals(record, self._shape, self._volumes) if record else None
+        found = node_refusals(record, self._shape, self._volumes) if record else None
         known = self._refusals_by_slot.get(slot)
         if known != found:
-            self._recount(slot, known, found)
+            self._recount_refusals(slot, known, found)
         if record and not found:
-            self._candidates.put(slot, least_allocated_score(record, self._shape))
+            self._candidates.put_slot(slot, least_allocated_score(record, self._shape))
         else:
-            self._candidates.discard(slot)
+            self._candidates.discard_slot(slot)
 
-    def _recount(self, slot: int, known: tuple[str, ...] | None, found: tuple[str, ...] | None) -> None:
+    def _recount_refusals(self, slot: int, known: tuple[str, ...] | None, found: tuple[str, ...] | None) -> None:
         if known:
             left = self._nodes_by_refusals[known] - 1
             if left:
@@ -97,7 +97,7 @@ class ShapeView:
         else:
             self._refusals_by_slot[slot] = found
 
-    def _name(self, slot: int) -> str:
+    def _node_name(self, slot: int) -> str:
         record = self._table.slots[slot]
         assert record is not None
         return record.name
@@ -128,7 +128,7 @@ class Scheduler:
         """
         volumes = self._volumes_of(shape)
         is_alone = not (shape.looks_at_pods or self._table.anti_affine_pods)
-        key: tuple[Hashable, VolumeRules] = (_asked_of_nodes(shape) if is_alone else shape, volumes)
+        key: tuple[Hashable, VolumeRules] = (_node_requirements(shape) if is_alone else shape, volumes)
         view = self._views.get(key)
         if view is None:
             candidates = AnyOrder(self._below) if self._below else BestFirst()
@@ -139,7 +139,7 @@ class Scheduler:
         return view
 
 
-def _asked_of_nodes(shape: PodShape) -> Hashable:
+def _node_requirements(shape: PodShape) -> Hashable:
     """Returns a shape's requirements on a single node, without the rules of its volume claims."""
     return (
         shape.requests,

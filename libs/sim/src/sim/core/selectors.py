@@ -26,7 +26,7 @@ _KEY_FORM = re.compile(r"(!?)\s*([^\s!=,()]+)")
 
 def parse_selector(text: str) -> Selector:
     """Returns a selector in the form of `labelSelector=`. Raises ValueError when it cannot be read."""
-    return tuple(_parse_requirement(part.strip()) for part in _split(text) if part.strip())
+    return tuple(_parse_requirement(part.strip()) for part in _split_requirements(text) if part.strip())
 
 
 def selector_of(declared: Mapping[str, Any]) -> Selector:
@@ -42,11 +42,11 @@ def requirements_of(expressions: Any) -> Selector:
     )
 
 
-def matches(selector: Selector, labels: Labels) -> bool:
-    return all(_holds(requirement, labels.get(requirement.key)) for requirement in selector)
+def matches_labels(selector: Selector, labels: Labels) -> bool:
+    return all(_meets_requirement(requirement, labels.get(requirement.key)) for requirement in selector)
 
 
-def _holds(requirement: Requirement, value: str | None) -> bool:
+def _meets_requirement(requirement: Requirement, value: str | None) -> bool:
     match requirement.operator:
         case "In":
             return value in requirement.values
@@ -57,11 +57,11 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _compares(requirement, value)
+            return _meets_comparison(requirement, value)
     return False
 
 
-def _compares(requirement: Requirement, value: str | None) -> bool:
+def _meets_comparison(requirement: Requirement, value: str | None) -> bool:
     try:
         number, bound = int(value or ""), int(next(iter(requirement.values)))
     except (ValueError, StopIteration):
@@ -69,7 +69,7 @@ def _compares(requirement: Requirement, value: str | None) -> bool:
     return number > bound if requirement.operator == "Gt" else number < bound
 
 
-def _split(text: str) -> list[str]:
+def _split_requirements(text: str) -> list[str]:
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -102,7 +102,7 @@ _FIELDS_BY_PLURAL: Mapping[str, frozenset[str]] = {
 }
 
 
-def parse_fields(plural: str, text: str) -> Callable[[Mapping[str, Any]], bool]:
+def parse_field_selector(plural: str, text: str) -> Callable[[Mapping[str, Any]], bool]:
     """Returns a `fieldSelector=` as a test of objects. Raises ValueError for a field that cannot be used to select."""
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -113,16 +113,18 @@ def parse_fields(plural: str, text: str) -> Callable[[Mapping[str, Any]], bool]:
         if field not in _FIELDS_EVERYWHERE and field not in _FIELDS_BY_PLURAL.get(plural, ()):
             raise ValueError(f"field label not supported: {field}")
         tests.append((tuple(field.split(".")), found.group(3), found.group(2) != "!="))
-    return lambda found_object: all((_field(found_object, path) == value) == wanted for path, value, wanted in tests)
+    return lambda found_object: all(
+        (_field_text(found_object, path) == value) == wanted for path, value, wanted in tests
+    )
 
 
-def named_node(text: str) -> str:
+def node_in_field_selector(text: str) -> str:
     """Returns the node that a field selector of pods asks for; empty for none, or for all except one."""
     found = re.search(r"(?:^|,)\s*spec\.nodeName==?([^,=\s]+)", text)
     return found.group(1) if found else ""
 
 
-def _field(found_object: Mapping[str, Any], path: tuple[str, ...]) -> str:
+def _field_text(found_object: Mapping[str, Any], path: tuple[str, ...]) -> str:
     value: Any = found_object
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None

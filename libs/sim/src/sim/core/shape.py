@@ -8,9 +8,9 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from sim.core.kinds import Object
-from sim.core.pod_config import Needed, needed_by
-from sim.core.quantity import amount_of
-from sim.core.selectors import Requirement, Selector, matches, requirements_of, selector_of
+from sim.core.pod_config import Needed, config_needed_by_pod
+from sim.core.quantity import parse_amount
+from sim.core.selectors import Requirement, Selector, matches_labels, requirements_of, selector_of
 
 HostPort = tuple[str, str, int]
 _ANY_ADDRESS = "0.0.0.0"
@@ -44,7 +44,7 @@ class PodTerm:
     def matches_pod(self, shape: "PodShape") -> bool:
         if self.selector is None or (self.namespaces is not None and shape.namespace not in self.namespaces):
             return False
-        return matches(self.selector, shape.labels)
+        return matches_labels(self.selector, shape.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +112,17 @@ def parse_shape(namespace: str, labels: Mapping[str, str], spec: Mapping[str, An
         requests=(("pods", 1), *((name, amount) for name, amount in requests.items() if amount > 0)),
         score_cpu_millis=requests.get("cpu") or _FOR_SCORE["cpu"],
         score_memory_bytes=requests.get("memory") or _FOR_SCORE["memory"],
-        tolerations=tuple(_toleration(one) for one in spec.get("tolerations") or ()),
+        tolerations=tuple(_parse_toleration(one) for one in spec.get("tolerations") or ()),
         node_selector=spec.get("nodeSelector") or {},
-        node_terms=None if node_affinity is None else _node_terms(node_affinity),
+        node_terms=None if node_affinity is None else _parse_node_terms(node_affinity),
         host_ports=_host_ports(spec),
-        spread=tuple(_spreads(spec, labels, namespace)),
-        affinity=_pod_terms(affinity.get("podAffinity"), labels, namespace),
-        anti_affinity=_pod_terms(affinity.get("podAntiAffinity"), labels, namespace),
+        spread=tuple(_spread_constraints(spec, labels, namespace)),
+        affinity=_affinity_terms(affinity.get("podAffinity"), labels, namespace),
+        anti_affinity=_affinity_terms(affinity.get("podAntiAffinity"), labels, namespace),
         claims=tuple(
             source["claimName"] for one in spec.get("volumes") or () if (source := one.get("persistentVolumeClaim"))
         ),
-        config=tuple(needed_by(spec)),
+        config=tuple(config_needed_by_pod(spec)),
     )
 
 
@@ -130,40 +130,40 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """Returns the resources a node must have free: of containers and sidecars together, or the most during start-up."""
     total: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        _add(total, _container_requests(container))
+        _add_amounts(total, _container_requests(container))
     sidecars: dict[str, int] = {}
     widest: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
         moment = dict(sidecars)
-        _add(moment, _container_requests(container))
+        _add_amounts(moment, _container_requests(container))
         if container.get("restartPolicy") == "Always":
             sidecars = moment
-        _raise(widest, moment)
-    _add(total, sidecars)
-    _raise(total, widest)
+        _raise_amounts(widest, moment)
+    _add_amounts(total, sidecars)
+    _raise_amounts(total, widest)
     for name, text in ((spec.get("resources") or {}).get("requests") or {}).items():
-        total[name] = amount_of(name, text)
-    _add(total, {name: amount_of(name, text) for name, text in (spec.get("overhead") or {}).items()})
+        total[name] = parse_amount(name, text)
+    _add_amounts(total, {name: parse_amount(name, text) for name, text in (spec.get("overhead") or {}).items()})
     return total
 
 
 def _container_requests(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources") or {}
     declared = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: amount_of(name, text) for name, text in declared.items()}
+    return {name: parse_amount(name, text) for name, text in declared.items()}
 
 
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+def _add_amounts(total: dict[str, int], more: Mapping[str, int]) -> None:
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
 
-def _raise(total: dict[str, int], floor: Mapping[str, int]) -> None:
+def _raise_amounts(total: dict[str, int], floor: Mapping[str, int]) -> None:
     for name, amount in floor.items():
         total[name] = max(total.get(name, 0), amount)
 
 
-def _toleration(declared: Mapping[str, Any]) -> Toleration:
+def _parse_toleration(declared: Mapping[str, Any]) -> Toleration:
     return Toleration(
         key=declared.get("key", ""),
         exists=declared.get("operator", "Equal") == "Exists",
@@ -173,7 +173,7 @@ def _toleration(declared: Mapping[str, Any]) -> Toleration:
     )
 
 
-def _node_terms(declared: Mapping[str, Any]) -> tuple[Selector, ...]:
+def _parse_node_terms(declared: Mapping[str, Any]) -> tuple[Selector, ...]:
     terms = []
     for term in declared.get("nodeSelectorTerms") or ():
         fields = [
@@ -208,17 +208,17 @@ def ports_clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
     )
 
 
-def _spreads(spec: Mapping[str, Any], labels: Mapping[str, str], namespace: str) -> Iterable[Spread]:
+def _spread_constraints(spec: Mapping[str, Any], labels: Mapping[str, str], namespace: str) -> Iterable[Spread]:
     for declared in spec.get("topologySpreadConstraints") or ():
         if declared.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
             term = PodTerm(declared["topologyKey"], _pod_selector(declared, labels), frozenset({namespace}))
             yield Spread(term, declared.get("maxSkew", 1), declared.get("minDomains") or 1)
 
 
-def _pod_terms(declared: Any, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:
+def _affinity_terms(declared: Any, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:
     required = (declared or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ()
     return tuple(
-        PodTerm(one["topologyKey"], _pod_selector(one, labels), _namespaces(one, namespace)) for one in required
+        PodTerm(one["topologyKey"], _pod_selector(one, labels), _namespaces_of_term(one, namespace)) for one in required
     )
 
 
@@ -233,7 +233,7 @@ def _pod_selector(declared: Mapping[str, Any], labels: Mapping[str, str]) -> Sel
     return (*selector_of(declared["labelSelector"]), *same)
 
 
-def _namespaces(term: Mapping[str, Any], own: str) -> frozenset[str] | None:
+def _namespaces_of_term(term: Mapping[str, Any], own: str) -> frozenset[str] | None:
     if term.get("namespaceSelector") is not None:
         return None
     return frozenset(term.get("namespaces") or (own,))

@@ -33,32 +33,32 @@ class Log:
         """Changes at lower positions were dropped on purpose, not because a reader was slow."""
 
     @property
-    def end(self) -> int:
+    def end_position(self) -> int:
         return self._first + len(self._changes)
 
     def append(self, change: Change) -> None:
         self._changes.append(change)
         self._versions.append(change.version)
         if len(self._changes) > 2 * self._limit:
-            self._forget(len(self._changes) - self._limit)
+            self._forget_changes(len(self._changes) - self._limit)
 
     def position_after(self, version: int) -> int | None:
         """Returns the position for reading after `version`; None when that is forgotten."""
         return None if version < self.floor else self._first + bisect_right(self._versions, version)
 
-    def read(self, position: int, limit: int) -> list[Change] | None:
+    def read_changes(self, position: int, limit: int) -> list[Change] | None:
         """Returns changes from a position; None when the position is forgotten."""
         start = position - self._first
         return None if start < 0 else self._changes[start : start + limit]
 
-    def forget_all(self, current: int) -> None:
+    def forget_all_changes(self, current: int) -> None:
         # One position more than there was, so that readers at the end find themselves expired as well.
-        self._forget(len(self._changes))
+        self._forget_changes(len(self._changes))
         self._first += 1
         self.expired_end = self._first
         self.floor = current
 
-    def _forget(self, count: int) -> None:
+    def _forget_changes(self, count: int) -> None:
         if count:
             self.floor = self._versions[count - 1]
         del self._changes[:count]
@@ -77,10 +77,10 @@ class Store:
         self._sorted_keys: dict[str, list[Key]] = {}
         self._pods_by_node: dict[str, dict[Key, None]] = {}
 
-    def get(self, plural: str, key: Key) -> Object | None:
+    def get_object(self, plural: str, key: Key) -> Object | None:
         return self.tables[plural].get(key)
 
-    def put(self, plural: str, found_object: Object) -> Object:
+    def put_object(self, plural: str, found_object: Object) -> Object:
         """Creates or replaces an object. The stored object is the argument with its new resourceVersion."""
         self.version += 1
         metadata = {**found_object["metadata"], "resourceVersion": str(self.version)}
@@ -93,17 +93,17 @@ class Store:
             self._sorted_keys.pop(plural, None)
         if plural == "pods":
             self._index_pod(key, old, new)
-        self._tell(Change(self.version, "MODIFIED" if old else "ADDED", plural, key, new, old))
+        self._publish_change(Change(self.version, "MODIFIED" if old else "ADDED", plural, key, new, old))
         return new
 
-    def remove(self, plural: str, key: Key) -> Object:
+    def remove_object(self, plural: str, key: Key) -> Object:
         self.version += 1
         old = self.tables[plural].pop(key)
         self._sorted_keys.pop(plural, None)
         if plural == "pods":
             self._index_pod(key, old, None)
         new = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self.version)}}
-        self._tell(Change(self.version, "DELETED", plural, key, new, old))
+        self._publish_change(Change(self.version, "DELETED", plural, key, new, old))
         return new
 
     def sorted_keys(self, plural: str) -> list[Key]:
@@ -113,7 +113,7 @@ class Store:
             keys = self._sorted_keys[plural] = sorted(self.tables[plural])
         return keys
 
-    def pods_on(self, node: str) -> list[Key]:
+    def pods_on_node(self, node: str) -> list[Key]:
         """Returns a node's pods of all phases, in the order of lists. API servers have an index for this field."""
         return sorted(self._pods_by_node.get(node, ()))
 
@@ -129,14 +129,14 @@ class Store:
         if after:
             self._pods_by_node.setdefault(after, {})[key] = None
 
-    def in_namespace(self, plural: str, namespace: str) -> Iterable[Object]:
+    def objects_in_namespace(self, plural: str, namespace: str) -> Iterable[Object]:
         return (found for key, found in self.tables[plural].items() if key[0] == namespace)
 
     def expire_history(self) -> None:
         for log in self.logs.values():
-            log.forget_all(self.version)
+            log.forget_all_changes(self.version)
 
-    def begin_again(self) -> None:
+    def restart_versions(self) -> None:
         """Keeps all objects and numbers their versions from 1.
 
         The versions from which watches ask are then in the future.
@@ -149,6 +149,6 @@ class Store:
         self._sorted_keys.clear()
         self.expire_history()
 
-    def _tell(self, change: Change) -> None:
+    def _publish_change(self, change: Change) -> None:
         self.logs[change.plural].append(change)
         self.listener(change)

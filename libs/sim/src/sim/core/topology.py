@@ -1,6 +1,6 @@
 """The scheduler's filters that look at other pods: topology spread, pod affinity and anti-affinity."""
 
-from sim.core.filters import is_selected
+from sim.core.filters import is_node_selected
 from sim.core.node_table import NodeRecord
 from sim.core.shape import PodShape, PodTerm
 
@@ -48,16 +48,16 @@ class TopologyCounts:
     def _own_shares(self, record: NodeRecord) -> list[_Share]:
         shape, shares = self._shape, list[_Share]()
         spread_keys = [one.term.topology_key for one in shape.spread]
-        if spread_keys and all(key in record.labels for key in spread_keys) and is_selected(record, shape):
+        if spread_keys and all(key in record.labels for key in spread_keys) and is_node_selected(record, shape):
             for index, one in enumerate(shape.spread):
                 domain = record.labels[one.term.topology_key]
                 shares.append((self._spread_nodes[index], domain, 1))
-                if count := _count(record, one.term):
+                if count := _count_matching_pods(record, one.term):
                     shares.append((self._spread[index], domain, count))
         for terms, all_counts in ((shape.affinity, self._affinity), (shape.anti_affinity, self._anti_affinity)):
             for term, counts in zip(terms, all_counts, strict=True):
                 found = record.labels.get(term.topology_key)
-                if found is not None and (count := _count(record, term)):
+                if found is not None and (count := _count_matching_pods(record, term)):
                     shares.append((counts, found, count))
         return shares
 
@@ -118,5 +118,5 @@ class TopologyCounts:
         return alone and all(term.matches_pod(self._shape) for term in self._shape.affinity)
 
 
-def _count(record: NodeRecord, term: PodTerm) -> int:
+def _count_matching_pods(record: NodeRecord, term: PodTerm) -> int:
     return sum(count for shape, count in record.pods_by_shape.items() if term.matches_pod(shape))

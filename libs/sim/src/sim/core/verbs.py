@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.core import ownership
-from sim.core.admission import check, check_manifest, check_update, with_defaults
+from sim.core.admission import check_manifest, check_object, check_update, with_defaults
 from sim.core.errors import (
     ApiError,
     already_exists,
@@ -13,13 +13,13 @@ from sim.core.errors import (
     forbidden,
     invalid,
     not_found,
-    stale,
+    stale_version,
 )
 from sim.core.kinds import KIND_BY_PLURAL, Key, Kind, Object
 from sim.core.machine import Machine
 from sim.core.node_lifecycle import NOT_READY
 from sim.core.ownership import Manager
-from sim.core.pod_admission import admitted
+from sim.core.pod_admission import admitted_pod
 
 # They are many and short-lived, or written by controllers: field owners are kept only after the first apply.
 _UNTRACKED = frozenset({"pods", "nodes", "events", "leases", "replicasets"})
@@ -51,7 +51,7 @@ class Verbs:
         self._store = machine.world.store
 
     def get(self, kind: Kind, key: Key) -> Object:
-        found = self._store.get(kind.plural, key)
+        found = self._store.get_object(kind.plural, key)
         if found is None:
             raise not_found(kind, key[1])
         return found
@@ -71,20 +71,20 @@ class Verbs:
         if not metadata.get("name"):
             metadata["name"] = self._generated_name(kind, namespace, metadata)
         key = (namespace, metadata["name"])
-        if self._store.get(kind.plural, key):
+        if self._store.get_object(kind.plural, key):
             raise already_exists(kind, key[1])
-        new = self._completed(kind, {**manifest, "metadata": metadata})
+        new = self._new_object(kind, {**manifest, "metadata": metadata})
         if kind.plural not in _UNTRACKED:
-            owned = {Manager(options.manager, "Update"): ownership.paths_of(manifest)}
-            self._write_owners(kind, new, new, owned)
-        return self._commit_new(kind, new, options)
+            owned = {Manager(options.manager, "Update"): ownership.field_paths_of(manifest)}
+            self._set_managed_fields(kind, new, new, owned)
+        return self._commit_new_object(kind, new, options)
 
     def replace(self, kind: Kind, key: Key, manifest: Object, options: WriteOptions) -> Object:
         check_manifest(kind, manifest)
         live = self.get(kind, key)
         metadata = manifest.get("metadata") or {}
         self._check_identity(kind, key, live, metadata)
-        return self._update(kind, live, manifest, options)
+        return self._update_object(kind, live, manifest, options)
 
     def merge(self, kind: Kind, key: Key, patch: Any, options: WriteOptions) -> Object:
         if not isinstance(patch, dict):
@@ -95,7 +95,7 @@ class Verbs:
             why = f'Invalid value: "{metadata["uid"]}": field is immutable'
             raise invalid(kind, key[1], [("metadata.uid", "FieldValueInvalid", why)])
         self._check_identity(kind, key, live, metadata)
-        return self._update(kind, live, _merge_patched(live, patch), options)
+        return self._update_object(kind, live, _merge_patch_result(live, patch), options)
 
     def apply(self, kind: Kind, key: Key, manifest: Object, options: WriteOptions) -> tuple[Object, bool]:
         """Applies a manifest. Returns the object, and whether it was created."""
@@ -107,18 +107,18 @@ class Verbs:
         if kind.namespaced:
             manifest["metadata"]["namespace"] = key[0]
         manager = Manager(options.manager, "Apply")
-        live = self._store.get(kind.plural, key)
+        live = self._store.get_object(kind.plural, key)
         if live is None:
-            return self._apply_new(kind, key, manifest, manager, options), True
+            return self._create_by_apply(kind, key, manifest, manager, options), True
         self._check_identity(kind, key, live, manifest["metadata"])
         if options.status:
-            return self._update(kind, live, ownership.merged(live, manifest), options), False
+            return self._update_object(kind, live, ownership.merged_value(live, manifest), options), False
         owned = ownership.read_managers(live)
-        found = ownership.conflicts(live, manifest, manager, owned)
+        found = ownership.apply_conflicts(live, manifest, manager, owned)
         if found and not options.force:
             raise _apply_conflict(kind, found)
         declared = {field: value for field, value in manifest.items() if field not in ("apiVersion", "kind", "status")}
-        result, owned = ownership.applied(live, declared, manager, owned)
+        result, owned = ownership.object_and_owners_after_apply(live, declared, manager, owned)
         return self._finish_update(kind, live, result, owned, options), False
 
     def delete(self, kind: Kind, key: Key, options: DeleteOptions) -> Object:
@@ -133,22 +133,24 @@ class Verbs:
                 )
                 raise conflict(kind, key[1], why)
         if not options.dry_run:
-            self._machine.garbage.delete(kind.plural, live, options.propagation, options.grace_seconds)
-        return self._store.get(kind.plural, key) or live
+            self._machine.garbage.delete_object(kind.plural, live, options.propagation, options.grace_seconds)
+        return self._store.get_object(kind.plural, key) or live
 
-    def _apply_new(self, kind: Kind, key: Key, manifest: Object, manager: Manager, options: WriteOptions) -> Object:
+    def _create_by_apply(
+        self, kind: Kind, key: Key, manifest: Object, manager: Manager, options: WriteOptions
+    ) -> Object:
         # kube-apiserver 1.36 creates the object even if a resourceVersion is given, but not if a uid is.
         if manifest["metadata"].get("uid"):
             raise conflict(kind, key[1], "uid is given, but the object does not exist")
         if kind.namespaced:
             self._check_namespace(kind, key[0], key[1])
         metadata = {field: value for field, value in manifest["metadata"].items() if field != "resourceVersion"}
-        new = self._completed(kind, {**manifest, "metadata": metadata})
-        self._write_owners(kind, new, new, {manager: ownership.paths_of(manifest)})
-        return self._commit_new(kind, new, options)
+        new = self._new_object(kind, {**manifest, "metadata": metadata})
+        self._set_managed_fields(kind, new, new, {manager: ownership.field_paths_of(manifest)})
+        return self._commit_new_object(kind, new, options)
 
     def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
-        found = self._store.get("namespaces", ("", namespace))
+        found = self._store.get_object("namespaces", ("", namespace))
         if found is None:
             raise not_found(KIND_BY_PLURAL["namespaces"], namespace)
         if "deletionTimestamp" in found["metadata"]:
@@ -160,7 +162,7 @@ class Verbs:
             raise bad_request("the name of the object does not match the name on the URL")
         version = metadata.get("resourceVersion")
         if version and version != live["metadata"]["resourceVersion"]:
-            raise stale(kind, key[1])
+            raise stale_version(kind, key[1])
         uid = metadata.get("uid")
         if uid and uid != live["metadata"]["uid"]:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
@@ -174,10 +176,10 @@ class Verbs:
             )
         return self._world.unused_name(kind.plural, namespace, prefix)
 
-    def _completed(self, kind: Kind, manifest: Object) -> Object:
+    def _new_object(self, kind: Kind, manifest: Object) -> Object:
         """Returns a new object of the manifest, with the fields that the server adds."""
         new = {field: value for field, value in manifest.items() if field not in ("apiVersion", "kind")}
-        new["metadata"] |= {"uid": self._world.uid(), "creationTimestamp": self._world.stamp()}
+        new["metadata"] |= {"uid": self._world.new_uid(), "creationTimestamp": self._world.timestamp()}
         new = with_defaults(kind, new)
         if "spec" in new:
             new["metadata"]["generation"] = 1
@@ -192,17 +194,17 @@ class Verbs:
             new |= {"metadata": {**new["metadata"], "labels": labels}, "status": {"phase": "Active"}}
         elif kind.has_status and kind.plural != "nodes":
             new["status"] = {"replicas": 0} if kind.plural == "replicasets" else {}
-        check(kind, new)
-        return admitted(self._world, new) if kind.plural == "pods" else new
+        check_object(kind, new)
+        return admitted_pod(self._world, new) if kind.plural == "pods" else new
 
-    def _commit_new(self, kind: Kind, new: Object, options: WriteOptions) -> Object:
+    def _commit_new_object(self, kind: Kind, new: Object, options: WriteOptions) -> Object:
         if kind.plural == "pods":
             why = self._machine.quotas.refusal(self._machine.shapes.shape_of(new))
             if why:
                 raise forbidden(kind, new["metadata"]["name"], why)
-        return new if options.dry_run else self._store.put(kind.plural, new)
+        return new if options.dry_run else self._store.put_object(kind.plural, new)
 
-    def _update(self, kind: Kind, live: Object, wanted: Object, options: WriteOptions) -> Object:
+    def _update_object(self, kind: Kind, live: Object, wanted: Object, options: WriteOptions) -> Object:
         """Updates an object: the path of its status changes the status alone, its own path all other fields."""
         if options.status:
             new = {**live, "status": wanted.get("status") or {}}
@@ -216,7 +218,7 @@ class Verbs:
         says = (wanted.get("metadata") or {}).get("managedFields")
         owned = ownership.read_managers(wanted if says else live)
         if kind.plural not in _UNTRACKED or owned:
-            owned = ownership.updated(live, new, Manager(options.manager, "Update"), owned)
+            owned = ownership.owners_after_update(live, new, Manager(options.manager, "Update"), owned)
         return self._finish_update(kind, live, new, owned, options)
 
     def _finish_update(
@@ -231,7 +233,7 @@ class Verbs:
                 metadata[field] = old_metadata[field]
         new = with_defaults(kind, {**new, "metadata": metadata})
         if owned:
-            self._write_owners(kind, live, new, owned)
+            self._set_managed_fields(kind, live, new, owned)
         if new.get("spec") != live.get("spec"):
             metadata["generation"] = old_metadata.get("generation", 0) + 1
         else:
@@ -239,22 +241,22 @@ class Verbs:
                 metadata["generation"] = old_metadata.get("generation", 0) + 1
             # The same object, so that controllers can tell by identity that nothing in it changed.
             new = {**new, "spec": live["spec"]} if "spec" in live else new
-        check(kind, new)
+        check_object(kind, new)
         check_update(kind, live, new)
         if new == live or options.dry_run:
             return new
-        if self._machine.garbage.finished(kind.plural, new):
-            return self._store.remove(kind.plural, (metadata.get("namespace", ""), metadata["name"]))
-        return self._store.put(kind.plural, new)
+        if self._machine.garbage.is_finalized(kind.plural, new):
+            return self._store.remove_object(kind.plural, (metadata.get("namespace", ""), metadata["name"]))
+        return self._store.put_object(kind.plural, new)
 
-    def _write_owners(self, kind: Kind, live: Object, new: Object, owned: dict[Manager, frozenset[Any]]) -> None:
+    def _set_managed_fields(self, kind: Kind, live: Object, new: Object, owned: dict[Manager, frozenset[Any]]) -> None:
         """Changes `new`, which nobody else has seen yet."""
-        entries = ownership.write_managers(live, owned, kind.api_version, self._world.stamp())
+        entries = ownership.managed_fields_entries(live, owned, kind.api_version, self._world.timestamp())
         if entries:
             new["metadata"]["managedFields"] = entries
 
 
-def _merge_patched(live: Any, patch: Any) -> Any:
+def _merge_patch_result(live: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
         return patch
     result = dict(live) if isinstance(live, dict) else {}
@@ -262,7 +264,7 @@ def _merge_patched(live: Any, patch: Any) -> Any:
         if value is None:
             result.pop(field, None)
         else:
-            result[field] = _merge_patched(result.get(field), value)
+            result[field] = _merge_patch_result(result.get(field), value)
     return result
 
 
@@ -271,7 +273,7 @@ def _apply_conflict(kind: Kind, found: dict[Manager, frozenset[Any]]) -> ApiErro
         {
             "reason": "FieldManagerConflict",
             "message": f'conflict with "{manager.name}" using {kind.api_version}',
-            "field": ownership.dotted(path),
+            "field": ownership.dotted_path(path),
         }
         for manager, paths in found.items()
         for path in sorted(paths)

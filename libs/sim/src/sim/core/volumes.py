@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.core.kinds import Object
-from sim.core.selectors import Labels, Requirement, Selector, matches, requirements_of
+from sim.core.selectors import Labels, Requirement, Selector, matches_labels, requirements_of
 from sim.core.shape import PodShape
 from sim.core.store import Store
 
@@ -26,19 +26,19 @@ class VolumeRule:
     refusal: str
     terms: tuple[Selector, ...] = ()
 
-    def allows(self, labels: Labels) -> bool:
-        return any(matches(term, labels) for term in self.terms)
+    def allows_node(self, labels: Labels) -> bool:
+        return any(matches_labels(term, labels) for term in self.terms)
 
 
 VolumeRules = tuple[VolumeRule, ...]
 
 
-def rules_of(shape: PodShape, store: Store) -> VolumeRules:
-    return tuple(rule for name in shape.claims for rule in _rules(shape.namespace, name, store))
+def volume_rules_of(shape: PodShape, store: Store) -> VolumeRules:
+    return tuple(rule for name in shape.claims for rule in _rules_of_claim(shape.namespace, name, store))
 
 
-def _rules(namespace: str, name: str, store: Store) -> Iterator[VolumeRule]:
-    claim = store.get("persistentvolumeclaims", (namespace, name))
+def _rules_of_claim(namespace: str, name: str, store: Store) -> Iterator[VolumeRule]:
+    claim = store.get_object("persistentvolumeclaims", (namespace, name))
     if claim is None:
         yield VolumeRule(f'persistentvolumeclaim "{name}" not found')
         return
@@ -47,7 +47,7 @@ def _rules(namespace: str, name: str, store: Store) -> Iterator[VolumeRule]:
     volume_name = (claim.get("spec") or {}).get("volumeName", "")
     if not volume_name or _BIND_COMPLETED not in (claim["metadata"].get("annotations") or {}):
         return
-    volume = store.get("persistentvolumes", ("", volume_name))
+    volume = store.get_object("persistentvolumes", ("", volume_name))
     if volume is None:
         yield VolumeRule("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
     else:
@@ -57,7 +57,7 @@ def _rules(namespace: str, name: str, store: Store) -> Iterator[VolumeRule]:
 def _rules_of_volume(volume: Object) -> Iterator[VolumeRule]:
     required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required")
     if required:
-        terms = (_term(term) for term in required["nodeSelectorTerms"])
+        terms = (_term_selector(term) for term in required["nodeSelectorTerms"])
         yield VolumeRule("node(s) didn't match PersistentVolume's node affinity", tuple(term for term in terms if term))
     labels = volume["metadata"].get("labels") or {}
     for key, newer in _NEWER.items():
@@ -69,5 +69,5 @@ def _rules_of_volume(volume: Object) -> Iterator[VolumeRule]:
         yield VolumeRule("node(s) had no available volume zone", terms_of_key)
 
 
-def _term(declared: Mapping[str, Any]) -> Selector:
+def _term_selector(declared: Mapping[str, Any]) -> Selector:
     return requirements_of(declared.get("matchExpressions") or ())

@@ -36,19 +36,19 @@ class World:
         """Returns the time of the wall clock."""
         return self.now + self._unix_offset_seconds
 
-    def stamp(self, later_seconds: float = 0.0) -> str:
+    def timestamp(self, later_seconds: float = 0.0) -> str:
         """Returns the time of the wall clock in objects' form. later_seconds: added to the present time."""
         second = int(self.now + later_seconds + self._unix_offset_seconds)
         if self._stamp[0] != second:
             self._stamp = (second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         return self._stamp[1]
 
-    def uid(self) -> str:
-        return _uid(f"{self.random.getrandbits(128):032x}")
+    def new_uid(self) -> str:
+        return _format_uid(f"{self.random.getrandbits(128):032x}")
 
     def derived_uid(self, *texts: str) -> str:
         """Returns a uid without use of the source of randomness, so that a seed still gives the same choices."""
-        return _uid(hashlib.sha256("/".join(texts).encode()).hexdigest()[:32])
+        return _format_uid(hashlib.sha256("/".join(texts).encode()).hexdigest()[:32])
 
     def unused_name(self, plural: str, namespace: str, prefix: str) -> str:
         while True:
@@ -58,14 +58,14 @@ class World:
                 bits, index = divmod(bits, len(_SUFFIX_LETTERS))
                 letters.append(_SUFFIX_LETTERS[index])
             name = prefix[:58] + "".join(letters)
-            if self.store.get(plural, (namespace, name)) is None:
+            if self.store.get_object(plural, (namespace, name)) is None:
                 return name
 
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
+    def run_after(self, seconds: float, action: Callable[[], None]) -> None:
         self._timers_made += 1
         heappush(self._timers, (self.now + seconds, self._timers_made, action))
 
-    def next_timer(self) -> float | None:
+    def next_timer_at(self) -> float | None:
         return self._timers[0][0] if self._timers else None
 
     def run_timers(self, limit: int) -> int:
@@ -75,22 +75,22 @@ class World:
             ran += 1
         return ran
 
-    def same(self, plural: str, key: Key, uid: str) -> Object | None:
+    def object_with_uid(self, plural: str, key: Key, uid: str) -> Object | None:
         """Returns the object if it still has this uid, and is not another one of its name."""
-        found = self.store.get(plural, key)
+        found = self.store.get_object(plural, key)
         return found if found and found["metadata"]["uid"] == uid else None
 
     def put_status(self, plural: str, found: Object, status: dict[str, Any]) -> None:
         """Writes a status only if it differs."""
         if found.get("status") != status:
-            self.store.put(plural, {**found, "status": status})
+            self.store.put_object(plural, {**found, "status": status})
 
 
-def _uid(digits: str) -> str:
+def _format_uid(digits: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def condition(found: Object, kind: str) -> dict[str, Any] | None:
+def find_condition(found: Object, kind: str) -> dict[str, Any] | None:
     conditions = (found.get("status") or {}).get("conditions") or ()
     return next((one for one in conditions if one["type"] == kind), None)
 

@@ -10,7 +10,7 @@ from msgspec import DecodeError, Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
 from spillway.kubernetes.objects import Kind, Manifest
-from spillway.texts import cut
+from spillway.texts import cut_text
 
 T = TypeVar("T")
 NO_RIGHT: Final = re.compile(r": User .* cannot [a-z]+ resource ")
@@ -53,7 +53,7 @@ class CountedObject(Struct, frozen=True, gc=False):
     """
 
     def __post_init__(self) -> None:
-        _COUNT.one_more()
+        _COUNT.count_object()
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class _Count:
     most: int = 0
     found: int = 0
 
-    def one_more(self) -> None:
+    def count_object(self) -> None:
         self.found += 1
         if self.found > self.most:
             raise ValueError(f"more than {self.most} objects")
@@ -129,13 +129,13 @@ def page_decoder(kind: Kind) -> json.Decoder[ListPage[Any]]:
     return json.Decoder(cast(Any, ListPage)[kind.type])
 
 
-def count(body: bytes, most: int) -> ListPage[CountedObject]:
+def count_objects(body: bytes, most: int) -> ListPage[CountedObject]:
     """Counts the objects of a page without reading them. Raises one of UNREADABLE when there are more than `most`."""
     _COUNT.most, _COUNT.found = most, 0
     return COUNTED_PAGE.decode(body)
 
 
-def weight(text: bytes) -> int:
+def estimated_memory_bytes(text: bytes) -> int:
     """Returns an estimate of the bytes in memory of this JSON: its text, and VALUE_BYTES for each comma.
 
     A value takes more memory than its characters. For the fields of a usual pod the estimate is 1.5 times the real
@@ -153,7 +153,7 @@ def read_status(body: bytes) -> ApiStatus:
         said = STATUS.decode(body)
     except UNREADABLE:
         return ApiStatus(message=body[:500].decode(errors="replace"))
-    reason, message = cut(said.reason, SAID_CHARACTERS_MAX), cut(said.message, SAID_CHARACTERS_MAX)
+    reason, message = cut_text(said.reason, SAID_CHARACTERS_MAX), cut_text(said.message, SAID_CHARACTERS_MAX)
     return replace(said, reason=reason, message=message)
 
 
@@ -177,7 +177,7 @@ class Lines:
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
-            self._hold(piece)
+            self._append_piece(piece)
             line = b"".join(self._begun)
             self._begun, self._begun_bytes = [], 0
             if line.strip():
@@ -187,9 +187,9 @@ class Lines:
             self._empty += 1
             if self._empty > self._empty_max:
                 raise BadLine(f"more than {self._empty_max} empty lines")
-        self._hold(rest)
+        self._append_piece(rest)
 
-    def _hold(self, piece: bytes) -> None:
+    def _append_piece(self, piece: bytes) -> None:
         self._begun_bytes += len(piece)
         if self._begun_bytes > self._limit:
             raise BadLine(f"a line of more than {self._limit} bytes")

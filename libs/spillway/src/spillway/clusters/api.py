@@ -36,7 +36,7 @@ from spillway.clusters.transport import (
     Response,
     Transport,
     TransportStatus,
-    always,
+    always_may_write,
     may_change,
 )
 from spillway.clusters.watch import (
@@ -112,7 +112,7 @@ __all__ = [
     "TransportStatus",
     "UnreachableReason",
     "WriteHeldBack",
-    "always",
+    "always_may_write",
     "may_change",
 ]
 
@@ -147,34 +147,34 @@ class ClusterApi(Lists):
         self._log_transport = log_transport or transport
         self._logs = PodLogs(self, self._log_transport)
 
-    def follow(
+    def follow_objects(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
         """Yields changes without end. Failures are yielded as Failed and tried again; only a bug raises."""
-        return Reflector(self, kind, objects.selectors(label_selector, field_selector)).changes()
+        return Reflector(self, kind, objects.selector_params(label_selector, field_selector)).changes()
 
     def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
         """Follows as `follow` does, but yields lists as ListedPage and PagesEnded: memory holds one page at a time."""
-        return Reflector(self, kind, objects.selectors(label_selector, ""), paged=True).changes()
+        return Reflector(self, kind, objects.selector_params(label_selector, ""), paged=True).changes()
 
     def follow_manifests(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
         """Follows with whole manifests instead of values of the kind's type."""
-        return Reflector(self, kind, objects.selectors(label_selector, field_selector), whole=True).changes()
+        return Reflector(self, kind, objects.selector_params(label_selector, field_selector), whole=True).changes()
 
     async def probe(self) -> Probe:
         """Counts nodes and pods by quorum reads, so that the answer is from the store and not from a cache."""
         started_at = asyncio.get_running_loop().time()
-        (nodes, _), (pods, version) = await self._count(NODES), await self._count(PODS)
+        (nodes, _), (pods, version) = await self._count_objects(NODES), await self._count_objects(PODS)
         return Probe(nodes, pods, started_at, version_number(version))
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """Returns an object, or None. A quorum read: never older than a write that was answered before it."""
-        response = await self._ask("GET", kind.path(namespace, name))
-        if self._absent(response):
+        response = await self._send_request("GET", kind.path(namespace, name))
+        if self._is_object_absent(response):
             return None
-        return self.manifest(kind, self.read(response))
+        return self.decode_manifest(kind, self.read_body(response))
 
     async def list(
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
@@ -186,10 +186,10 @@ class ClusterApi(Lists):
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[Manifests, str]:
         """Returns the objects as `list` does, and the resourceVersion of the list."""
-        params = objects.selectors(label_selector, field_selector)
+        params = objects.selector_params(label_selector, field_selector)
         for _ in range(self.settings.read_attempts):
             with suppress(Expired):
-                found, version = await self.pages(kind, params, namespace)
+                found, version = await self.list_manifests(kind, params, namespace)
                 return [*found], version
         raise ClusterUnreachable(self.name, "server", f"the list of {kind.plural} expired before its end, repeatedly")
 
@@ -198,16 +198,16 @@ class ClusterApi(Lists):
 
         Raises ClusterUnreachable with the reason "absent" if the cluster has no such API.
         """
-        response = await self._measured(POD_METRICS.path(namespace), seconds)
-        return await self.one_page(POD_METRICS, self.read(response))
+        response = await self._request_metrics(POD_METRICS.path(namespace), seconds)
+        return await self.decode_unpaged_list(POD_METRICS, self.read_body(response))
 
     async def node_metrics(self, seconds: float) -> tuple[NodeMetrics, ...]:
         """Returns the newest samples of all nodes, as pod_metrics does."""
-        response = await self._measured(NODE_METRICS.path(), seconds)
-        return await self.one_page(NODE_METRICS, self.read(response))
+        response = await self._request_metrics(NODE_METRICS.path(), seconds)
+        return await self.decode_unpaged_list(NODE_METRICS, self.read_body(response))
 
-    async def _measured(self, path: str, seconds: float) -> Response:
-        response = await self._bounded(self._transport.request("GET", path, {}), seconds)
+    async def _request_metrics(self, path: str, seconds: float) -> Response:
+        response = await self._await_response(self._transport.request("GET", path, {}), seconds)
         if response.status == NOT_FOUND:
             raise ClusterUnreachable(self.name, "absent", "metrics.k8s.io is not served")
         return response
@@ -217,14 +217,16 @@ class ClusterApi(Lists):
 
         A field that a later apply leaves out stays: see objects.ABSENT.
         """
-        path, params = kind.path(kind.place(manifest)[0]), {"fieldManager": self.settings.field_manager}
-        return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)), kind)
+        path, params = kind.path(kind.namespace_and_name(manifest)[0]), {"fieldManager": self.settings.field_manager}
+        return self._decode_written_object(
+            await self._send_request("POST", path, params, msgspec.json.encode(manifest)), kind
+        )
 
-    async def try_create(self, kind: Kind, namespace: str, manifest: Manifest) -> Manifest:
+    async def dry_run_create(self, kind: Kind, namespace: str, manifest: Manifest) -> Manifest:
         """Returns the object as it would be stored, with the changes of admission. Nothing is stored (dryRun=All)."""
         params = {"fieldManager": self.settings.field_manager, "dryRun": "All"}
-        answer = await self._ask("POST", kind.path(namespace), params, msgspec.json.encode(manifest))
-        return self._written(answer, kind)
+        answer = await self._send_request("POST", kind.path(namespace), params, msgspec.json.encode(manifest))
+        return self._decode_written_object(answer, kind)
 
     async def apply(
         self, kind: Kind, manifest: Manifest, *, resource_version: str, force: bool, uid: str = ""
@@ -234,10 +236,12 @@ class ClusterApi(Lists):
         Raises Conflict if the object has another version, or if a field has another manager and `force` is False. An
         absent object is created for any resource_version; but if `uid` is given, Conflict is raised instead.
         """
-        path = kind.path(*kind.place(manifest))
+        path = kind.path(*kind.namespace_and_name(manifest))
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
         body = msgspec.json.encode(objects.at_version(manifest, uid, resource_version))
-        return self._written(await self._ask("PATCH", path, params, body, "application/apply-patch+yaml"), kind)
+        return self._decode_written_object(
+            await self._send_request("PATCH", path, params, body, "application/apply-patch+yaml"), kind
+        )
 
     async def patch(
         self,
@@ -258,12 +262,17 @@ class ClusterApi(Lists):
         body = msgspec.json.encode(objects.at_version(change, uid, resource_version))
         params = {"fieldManager": self.settings.field_manager}
         path = kind.path(namespace, name, subresource)
-        return self._written(await self._ask("PATCH", path, params, body, MERGE_PATCH), kind)
+        return self._decode_written_object(await self._send_request("PATCH", path, params, body, MERGE_PATCH), kind)
 
     async def replace(self, kind: Kind, manifest: Manifest, *, subresource: Subresource = "") -> Manifest:
         """Replaces a whole object, at the uid and resourceVersion of the manifest. Raises Conflict, NotFound."""
-        path, params = kind.path(*kind.place(manifest), subresource), {"fieldManager": self.settings.field_manager}
-        return self._written(await self._ask("PUT", path, params, msgspec.json.encode(manifest)), kind)
+        path, params = (
+            kind.path(*kind.namespace_and_name(manifest), subresource),
+            {"fieldManager": self.settings.field_manager},
+        )
+        return self._decode_written_object(
+            await self._send_request("PUT", path, params, msgspec.json.encode(manifest)), kind
+        )
 
     async def renew_node_lease(
         self, node: str, node_uid: str, holder: str, *, duration_seconds: int, renewed_at: datetime
@@ -293,8 +302,8 @@ class ClusterApi(Lists):
         the server's answer: the object as it ends or was last, or a Status; empty for an absent object.
         """
         body = msgspec.json.encode(objects.delete_options(uid, resource_version, grace_seconds))
-        response = await self._ask("DELETE", kind.path(namespace, name), body=body)
-        return {} if self._absent(response) else self._done(response)
+        response = await self._send_request("DELETE", kind.path(namespace, name), body=body)
+        return {} if self._is_object_absent(response) else self._decode_write_answer(response)
 
     async def delete_collection(
         self,
@@ -315,15 +324,15 @@ class ClusterApi(Lists):
         if not (namespace and field_selector):
             raise ValueError(f"a collection of {kind.plural}: expected a namespace and a field selector")
         body = msgspec.json.encode(objects.delete_options("", "", grace_seconds))
-        params = objects.selectors(label_selector, field_selector)
+        params = objects.selector_params(label_selector, field_selector)
         if as_of_version:
             params |= {"resourceVersion": as_of_version, "resourceVersionMatch": "Exact"}
-        response = await self._ask("DELETE", kind.path(namespace), params, body)
+        response = await self._send_request("DELETE", kind.path(namespace), params, body)
         if response.status == GONE:
             raise Conflict("Expired", answers.read_status(response.body).message)
         if not 200 <= response.status < 300:
-            self.refuse(response)
-        return [*await self.one_page(kind, response.body, whole=True)]
+            self.raise_refusal(response)
+        return [*await self.decode_unpaged_list(kind, response.body, whole=True)]
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yields the log of a container in chunks that may end anywhere, for `log_stream_seconds` at most.
@@ -342,11 +351,11 @@ class ClusterApi(Lists):
         for transport in {id(one): one for one in transports}.values():
             await transport.close()
 
-    async def _count(self, kind: Kind) -> tuple[int, str]:
+    async def _count_objects(self, kind: Kind) -> tuple[int, str]:
         """Returns the number of objects, and the resourceVersion of that list."""
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
-        response = await self._bounded(call, self.settings.probe_timeout_seconds)
-        page = self.counted(kind, self.read(response), 1 + self.settings.page_slack_objects)
+        response = await self._await_response(call, self.settings.probe_timeout_seconds)
+        page = self.count_page_objects(kind, self.read_body(response), 1 + self.settings.page_slack_objects)
         total = page.total()
         if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")

@@ -47,25 +47,25 @@ def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False, bounds: 
     if not NAME.fullmatch(name):
         raise BadCredentials(f"credential name {name!r}: expected lower-case letters, digits and hyphens")
     config = read_kubeconfig(folder / f"{name}.kubeconfig")
-    context = config.named("contexts", config, "current-context", "context")
-    cluster = config.named("clusters", context, "cluster", "cluster")
-    user = config.named("users", context, "user", "user") if "user" in context.value else None
+    context = config.find_named_entry("contexts", config, "current-context", "context")
+    cluster = config.find_named_entry("clusters", context, "cluster", "cluster")
+    user = config.find_named_entry("users", context, "user", "user") if "user" in context.value else None
     endpoint = Endpoint(
-        server=_server(cluster),
-        ca=cluster.content("certificate-authority"),
+        server=_read_server_url(cluster),
+        ca=cluster.read_pem("certificate-authority"),
         insecure=cluster.flag("insecure-skip-tls-verify"),
         tls_server_name=cluster.text("tls-server-name") if "tls-server-name" in cluster.value else None,
-        proxy=_proxy(cluster) if cluster.has("proxy-url") else None,
+        proxy=_read_proxy(cluster) if cluster.has("proxy-url") else None,
     )
     if user is None:
         return endpoint
     for key, expected in REFUSED_LOGINS.items():
         if user.has(key):
-            user.wrong(key, expected)
+            user.raise_wrong_value(key, expected)
     if user.value.get("exec") is None:
-        return replace(endpoint, **_login(user))
+        return replace(endpoint, **_read_login(user))
     if not allow_exec:
-        user.wrong("exec", "no exec plugin, since the settings do not allow them")
+        user.raise_wrong_value("exec", "no exec plugin, since the settings do not allow them")
     answer = ask_plugin(user, cluster, endpoint.ca, bounds or PluginBounds())
     return replace(
         endpoint,
@@ -76,45 +76,45 @@ def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False, bounds: 
     )
 
 
-def _server(cluster: ConfigField) -> str:
+def _read_server_url(cluster: ConfigField) -> str:
     server = cluster.text("server").rstrip("/")
-    url = _url(cluster, "server", "a URL with http or https", server)
+    url = _parse_url(cluster, "server", "a URL with http or https", server)
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.user:
-        cluster.wrong("server", "a URL with http or https, a host, and neither user nor query")
+        cluster.raise_wrong_value("server", "a URL with http or https, a host, and neither user nor query")
     return server
 
 
-def _proxy(cluster: ConfigField) -> Proxy:
+def _read_proxy(cluster: ConfigField) -> Proxy:
     expected = "the URL of a proxy, http://host:port or https://host:port, with user:password@ where it asks for them"
-    url = _url(cluster, "proxy-url", expected, cluster.text("proxy-url"))
+    url = _parse_url(cluster, "proxy-url", expected, cluster.text("proxy-url"))
     if url.scheme.startswith("socks"):
-        cluster.wrong("proxy-url", "a proxy that is asked by http or https: SOCKS is not supported")
+        cluster.raise_wrong_value("proxy-url", "a proxy that is asked by http or https: SOCKS is not supported")
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.path not in ("", "/"):
-        cluster.wrong("proxy-url", expected)
+        cluster.raise_wrong_value("proxy-url", expected)
     login = f"{url.user or ''}:{url.password or ''}" if url.user or url.password else ""
     if ":" in (url.user or ""):
-        cluster.wrong("proxy-url", "a user without a colon")
+        cluster.raise_wrong_value("proxy-url", "a user without a colon")
     authorization = f"Basic {base64.b64encode(login.encode()).decode()}" if login else ""
     return Proxy(str(url.with_user(None)), authorization)
 
 
-def _url(cluster: ConfigField, key: str, expected: str, text: str) -> URL:
+def _parse_url(cluster: ConfigField, key: str, expected: str, text: str) -> URL:
     try:
         return URL(text)
     except ValueError:
-        cluster.wrong(key, expected)
+        cluster.raise_wrong_value(key, expected)
 
 
-def _login(user: ConfigField) -> dict[str, Any]:
+def _read_login(user: ConfigField) -> dict[str, Any]:
     files = stamps_of(user.file_path(key) for key in LOGIN_FILES if user.has(key))  # Before any file is read.
-    certificate, private = user.content("client-certificate"), user.content("client-key")
+    certificate, private = user.read_pem("client-certificate"), user.read_pem("client-key")
     if (certificate is None) != (private is None):
-        user.wrong(
+        user.raise_wrong_value(
             "client-key" if private is None else "client-certificate", "a client certificate and its key together"
         )
     token = user.token("token") if "token" in user.value else None
     if token is None and "tokenFile" in user.value:
-        token = user.checked_token("tokenFile", user.file("tokenFile").decode(errors="replace").strip())
+        token = user.check_token("tokenFile", user.read_named_file("tokenFile").decode(errors="replace").strip())
     return {"token": token, "client_certificate": certificate, "client_key": private, "files": files}
 
 
@@ -183,10 +183,10 @@ class Session:
                 proxy_headers=for_proxy,
             ) as answer:
                 if answer.status in (UNAUTHORIZED, PROXY_UNAUTHORIZED):
-                    self._credentials.refuse(endpoint)
+                    self._credentials.discard_endpoint(endpoint)
                 yield answer
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError):
-            self._credentials.refuse(endpoint)
+            self._credentials.discard_endpoint(endpoint)
             raise
 
     async def close(self) -> None:
@@ -195,18 +195,18 @@ class Session:
             await opened[1].close()
 
     async def _open(self) -> tuple[Endpoint, aiohttp.ClientSession]:
-        endpoint = await self._credentials.current()
+        endpoint = await self._credentials.current_endpoint()
         if self._opened is not None and self._opened[0] is endpoint:
             return self._opened
         async with self._opening:
-            endpoint = await self._credentials.current()  # Another task may have read a later one.
+            endpoint = await self._credentials.current_endpoint()  # Another task may have read a later one.
             if self._opened is not None and not self._opened[0].has_same_connections(endpoint):
                 await self.close()
-            session = self._made(endpoint) if self._opened is None else self._opened[1]
+            session = self._make_session(endpoint) if self._opened is None else self._opened[1]
             self._opened = (endpoint, session)
             return self._opened
 
-    def _made(self, endpoint: Endpoint) -> aiohttp.ClientSession:
+    def _make_session(self, endpoint: Endpoint) -> aiohttp.ClientSession:
         # The caller bounds whole requests, because it knows whether a request is a watch or a read.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds)
         return open_session(self._limit, timeout, tls=tls_context(endpoint), bounds=self._bounds)

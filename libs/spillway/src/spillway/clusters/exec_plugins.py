@@ -72,30 +72,30 @@ def ask_plugin(user: ConfigField, cluster: ConfigField, ca: bytes | None, bounds
     plugin = _read_plugin(user)
     spec: dict[str, Any] = {"interactive": False}
     if plugin.wants_cluster:
-        spec["cluster"] = _told_of(cluster, ca)
+        spec["cluster"] = _cluster_info(cluster, ca)
     try:
         info = json.dumps({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec})
     except (TypeError, ValueError, RecursionError):
-        cluster.wrong("extensions", "values that JSON has, since the plugin is told of them")
+        cluster.raise_wrong_value("extensions", "values that JSON has, since the plugin is told of them")
     return _read_answer(plugin, _run(plugin, info, bounds))
 
 
 def _read_plugin(user: ConfigField) -> Plugin:
     entry = user.child("exec")
     if not isinstance(entry.value, dict):
-        user.wrong("exec", "a mapping")
+        user.raise_wrong_value("exec", "a mapping")
     api_version = entry.text("apiVersion")
     if api_version not in API_VERSIONS:
-        entry.wrong("apiVersion", " or ".join(API_VERSIONS))
+        entry.raise_wrong_value("apiVersion", " or ".join(API_VERSIONS))
     # kubectl requires this field in v1. Without it the plugin gets no input here, since no person is present.
     if entry.has("interactiveMode") and entry.text("interactiveMode") not in ("Never", "IfAvailable"):
-        entry.wrong("interactiveMode", "Never or IfAvailable, since a service has nobody to ask")
+        entry.raise_wrong_value("interactiveMode", "Never or IfAvailable, since a service has nobody to ask")
     command = entry.text("command")
     if "/" in command:
         command = str((entry.path.parent / command).absolute())
     arguments = entry.items("args")
     if "\0" in command or not all(isinstance(one, str) and "\0" not in one for one in arguments):
-        entry.wrong("command" if "\0" in command else "args", "texts without a zero byte")
+        entry.raise_wrong_value("command" if "\0" in command else "args", "texts without a zero byte")
     hint = entry.text("installHint") if entry.has("installHint") else ""
     return Plugin(
         user, api_version, command, tuple(arguments), _variables(entry), hint, entry.flag("provideClusterInfo")
@@ -107,12 +107,12 @@ def _variables(entry: ConfigField) -> dict[str, str]:
     for one in entry.items("env"):
         name, value = (one.get("name"), one.get("value", "")) if isinstance(one, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
-            entry.wrong("env", "a list of name and value, which are texts, without = in a name")
+            entry.raise_wrong_value("env", "a list of name and value, which are texts, without = in a name")
         found[name] = value
     return found
 
 
-def _told_of(cluster: ConfigField, ca: bytes | None) -> dict[str, Any]:
+def _cluster_info(cluster: ConfigField, ca: bytes | None) -> dict[str, Any]:
     told = {key: cluster.value[key] for key in CLUSTER_FIELDS if cluster.has(key)}
     if ca:
         told["certificate-authority-data"] = base64.b64encode(ca).decode()
@@ -147,25 +147,27 @@ def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
     run = _Run()
     _RUNS.add(run)
     try:
-        run.process = process = _started(plugin, info)
+        run.process = process = _start_process(plugin, info)
         run.started.set()
         output, said = _outputs(process, bounds)
     except _Stopped as error:
-        plugin.user.fail("exec", f"expected a plugin that answers with credentials: {error}")
+        plugin.user.raise_bad_credentials("exec", f"expected a plugin that answers with credentials: {error}")
     finally:
         run.started.set()
         if run.process is not None:
-            _end(run.process)
+            _kill_process_group(run.process)
             _close_pipes(run.process)
         _RUNS.discard(run)
     if process.returncode:
         code = process.returncode
         how = f"it ended with exit code {code}" if code > 0 else f"it was ended by signal {-code}"
-        plugin.user.fail("exec", f"expected a plugin that answers with credentials: {how}{_last_line(plugin, said)}")
+        plugin.user.raise_bad_credentials(
+            "exec", f"expected a plugin that answers with credentials: {how}{_last_line(plugin, said)}"
+        )
     return output
 
 
-def _started(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
+def _start_process(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
     """Starts the plugin in a process group of its own, so that its child processes end with it."""
     try:
         return subprocess.Popen(
@@ -178,10 +180,12 @@ def _started(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
         )
     except FileNotFoundError:
         hint = f"; its installHint: {escaped(plugin.install_hint)}" if plugin.install_hint else ""
-        plugin.user.fail("exec", f"command: expected a program that is installed, and there is none of this name{hint}")
+        plugin.user.raise_bad_credentials(
+            "exec", f"command: expected a program that is installed, and there is none of this name{hint}"
+        )
     except (OSError, ValueError) as error:
         why = f" ({error.strerror})" if isinstance(error, OSError) else ""
-        plugin.user.fail("exec", f"command: expected a program that can be run{why}")
+        plugin.user.raise_bad_credentials("exec", f"command: expected a program that can be run{why}")
 
 
 def _outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[bytes, bytes]:
@@ -193,7 +197,7 @@ def _outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[
             assert pipe is not None
             pipes.register(pipe, selectors.EVENT_READ, kept)
         while pipes.get_map():
-            for key, _ in pipes.select(_left(deadline, bounds)):
+            for key, _ in pipes.select(_seconds_left(deadline, bounds)):
                 if not (chunk := os.read(key.fd, 2**16)):
                     pipes.unregister(key.fileobj)
                 key.data.extend(chunk)
@@ -201,20 +205,20 @@ def _outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[
                 raise _Stopped(f"it wrote more than {bounds.output_bytes} bytes")
             del said[: -bounds.error_bytes]
     try:
-        process.wait(_left(deadline, bounds))
+        process.wait(_seconds_left(deadline, bounds))
     except subprocess.TimeoutExpired:
         raise _Stopped(f"it took longer than {bounds.seconds:g} s") from None
     return bytes(output), bytes(said)
 
 
-def _left(deadline: float, bounds: PluginBounds) -> float:
+def _seconds_left(deadline: float, bounds: PluginBounds) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise _Stopped(f"it took longer than {bounds.seconds:g} s")
     return left
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _kill_process_group(process: "subprocess.Popen[bytes]") -> None:
     """Kills the process group unless its process has ended. Nobody has waited for it yet, so its number is still its
     own."""
     if process.returncode is None:
@@ -236,7 +240,7 @@ def end_all_plugins() -> None:
     for run in tuple(_RUNS):
         run.started.wait(START_SECONDS_MAX)
         if run.process is not None:
-            _end(run.process)
+            _kill_process_group(run.process)
 
 
 # ── What it said ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,29 +270,33 @@ def _read_answer(plugin: Plugin, output: bytes) -> Answer:
         parsed = json.loads(output)
     except (ValueError, RecursionError):
         # Raise it without a cause, because the cause quotes the answer.
-        plugin.user.fail("exec", f"expected an answer in JSON, found {len(output)} bytes that are none")
+        plugin.user.raise_bad_credentials(
+            "exec", f"expected an answer in JSON, found {len(output)} bytes that are none"
+        )
     if not isinstance(parsed, dict):
-        plugin.user.fail("exec", "expected an ExecCredential as the answer, found no mapping")
+        plugin.user.raise_bad_credentials("exec", "expected an ExecCredential as the answer, found no mapping")
     answer = ConfigField(plugin.user.path, f"{plugin.user.place_of('exec')}: the answer", parsed)
     if parsed.get("kind") != "ExecCredential":
-        answer.wrong("kind", "ExecCredential")
+        answer.raise_wrong_value("kind", "ExecCredential")
     if parsed.get("apiVersion") != plugin.api_version:
-        answer.wrong("apiVersion", f"{plugin.api_version}, which was asked for")
-    return _read_status(answer.child("status"))
+        answer.raise_wrong_value("apiVersion", f"{plugin.api_version}, which was asked for")
+    return _read_credential_status(answer.child("status"))
 
 
-def _read_status(status: ConfigField) -> Answer:
+def _read_credential_status(status: ConfigField) -> Answer:
     if not isinstance(status.value, dict):
-        status.wrong("token", "a mapping around it")
+        status.raise_wrong_value("token", "a mapping around it")
     certificate, key = (
-        status.checked_pem(name, status.text(name).encode()) if status.has(name) else None
+        status.check_pem(name, status.text(name).encode()) if status.has(name) else None
         for name in ("clientCertificateData", "clientKeyData")
     )
     if (certificate is None) != (key is None):
-        status.wrong("clientKeyData" if key is None else "clientCertificateData", "a certificate and its key together")
+        status.raise_wrong_value(
+            "clientKeyData" if key is None else "clientCertificateData", "a certificate and its key together"
+        )
     token = status.token("token") if status.has("token") else None
     if token is None and certificate is None:
-        status.wrong("token", "a token, or a client certificate and its key")
+        status.raise_wrong_value("token", "a token, or a client certificate and its key")
     return Answer(token, certificate, key, _ends_at(status) if status.has("expirationTimestamp") else None)
 
 
@@ -298,5 +306,5 @@ def _ends_at(status: ConfigField) -> float:
     except ValueError:
         ends = None
     if ends is None or ends.tzinfo is None:
-        status.wrong("expirationTimestamp", "a time as RFC 3339 writes it, with its zone")
+        status.raise_wrong_value("expirationTimestamp", "a time as RFC 3339 writes it, with its zone")
     return ends.timestamp()

@@ -18,7 +18,7 @@ MAX_FILE_BYTES: Final = 4 * 2**20
 def read_kubeconfig(path: Path) -> "ConfigField":
     """Reads a whole kubeconfig, in YAML or JSON. Raises BadCredentials."""
     try:
-        parsed = read_yaml(_bounded(path))
+        parsed = read_yaml(_read_bounded_file(path))
     except FileNotFoundError as error:
         raise BadCredentials(f"{path}: there is no such file") from error
     except OSError as error:
@@ -35,7 +35,7 @@ class _TooLong(Exception):
     """Raised for a file of more than MAX_FILE_BYTES."""
 
 
-def _bounded(path: Path) -> bytes:
+def _read_bounded_file(path: Path) -> bytes:
     """Returns the content of a file. Raises OSError and _TooLong."""
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
@@ -58,17 +58,17 @@ class ConfigField:
     def __post_init__(self) -> None:
         if not isinstance(self.value, dict | list):
             place = self.place or "the file"
-            raise BadCredentials(f"{self.path}: {place}: expected a mapping or list, not {kind_of(self.value)}")
+            raise BadCredentials(f"{self.path}: {place}: expected a mapping or list, not {type_name_of(self.value)}")
 
     def has(self, key: str) -> bool:
         """Returns whether the key has a value. An empty value counts as none, as in Kubernetes' own reader."""
         return isinstance(self.value, dict) and self.value.get(key) not in (None, "", [], {})
 
-    def wrong(self, key: str, expected: str, cause: Exception | None = None) -> NoReturn:
-        found = kind_of(self.value.get(key)) if isinstance(self.value, dict) else kind_of(self.value)
-        self.fail(key, f"expected {expected}, found {found}", cause)
+    def raise_wrong_value(self, key: str, expected: str, cause: Exception | None = None) -> NoReturn:
+        found = type_name_of(self.value.get(key)) if isinstance(self.value, dict) else type_name_of(self.value)
+        self.raise_bad_credentials(key, f"expected {expected}, found {found}", cause)
 
-    def fail(self, key: str, text: str, cause: Exception | None = None) -> NoReturn:
+    def raise_bad_credentials(self, key: str, text: str, cause: Exception | None = None) -> NoReturn:
         raise BadCredentials(f"{self.path}: {self.place_of(key)}: {text}") from cause
 
     def place_of(self, key: str) -> str:
@@ -76,17 +76,17 @@ class ConfigField:
 
     def child(self, key: str) -> "ConfigField":
         if not isinstance(self.value, dict) or not isinstance(self.value.get(key), dict | list):
-            self.wrong(key, "a list" if not self.place else "a mapping")
+            self.raise_wrong_value(key, "a list" if not self.place else "a mapping")
         return ConfigField(self.path, self.place_of(key), self.value[key])
 
     def items(self, key: str) -> list[Any]:
         """Returns the list at this key; an empty list if the key is absent."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, list):
-            self.wrong(key, "a list")
+            self.raise_wrong_value(key, "a list")
         return value or []
 
-    def named(self, listed_in: str, namer: "ConfigField", key: str, inner: str) -> "ConfigField":
+    def find_named_entry(self, listed_in: str, namer: "ConfigField", key: str, inner: str) -> "ConfigField":
         """Returns the inner mapping of one entry of the list `listed_in`: the only one with the name that namer has at
         `key`."""
         value = self.child(listed_in).value
@@ -99,63 +99,63 @@ class ConfigField:
             raise BadCredentials(f"{text} (entries in all: {len(entries)})")
         entry = ConfigField(self.path, f"{listed_in}[{name}]", found[0])
         if not isinstance(found[0].get(inner), dict):
-            entry.wrong(inner, "a mapping")
+            entry.raise_wrong_value(inner, "a mapping")
         return entry.child(inner)
 
     def text(self, key: str) -> str:
         value = self.value.get(key) if isinstance(self.value, dict) else None
         if not isinstance(value, str) or not value:
-            self.wrong(key, "a text")
+            self.raise_wrong_value(key, "a text")
         return value
 
     def token(self, key: str) -> str:
         """Returns a text that is allowed in an HTTP header."""
-        return self.checked_token(key, self.text(key))
+        return self.check_token(key, self.text(key))
 
-    def checked_token(self, key: str, token: str) -> str:
+    def check_token(self, key: str, token: str) -> str:
         if not (token.isascii() and token.isprintable() and token):
-            self.wrong(key, "a token of one line")
+            self.raise_wrong_value(key, "a token of one line")
         return token
 
     def flag(self, key: str) -> bool:
         value = self.value.get(key, False)
         if not isinstance(value, bool):
-            self.wrong(key, "true or false")
+            self.raise_wrong_value(key, "true or false")
         return value
 
     def file_path(self, key: str) -> Path:
         """Returns the path that a field names. A relative path starts at the kubeconfig."""
         return self.path.parent / self.text(key)
 
-    def file(self, key: str) -> bytes:
+    def read_named_file(self, key: str) -> bytes:
         """Returns the content of the file that a field names."""
         try:
-            return _bounded(self.file_path(key))
+            return _read_bounded_file(self.file_path(key))
         except OSError as error:
-            self.wrong(key, f"the path of a readable file ({error.strerror})", cause=error)
+            self.raise_wrong_value(key, f"the path of a readable file ({error.strerror})", cause=error)
         except ValueError:
-            self.wrong(key, "the path of a readable file")
+            self.raise_wrong_value(key, "the path of a readable file")
         except _TooLong:
-            self.wrong(key, f"the path of a file of at most {MAX_FILE_BYTES} bytes")
+            self.raise_wrong_value(key, f"the path of a file of at most {MAX_FILE_BYTES} bytes")
 
-    def content(self, key: str) -> bytes | None:
+    def read_pem(self, key: str) -> bytes | None:
         """Returns the PEM of `<key>-data` (base64) or of the file in `<key>`. The first one takes precedence, as in
         kubectl."""
         in_place = f"{key}-data"
         if not self.value.get(in_place):
-            return self.checked_pem(key, self.file(key)) if self.value.get(key) else None
+            return self.check_pem(key, self.read_named_file(key)) if self.value.get(key) else None
         try:
-            return self.checked_pem(in_place, base64.b64decode(self.text(in_place), validate=True))
+            return self.check_pem(in_place, base64.b64decode(self.text(in_place), validate=True))
         except (binascii.Error, ValueError):
-            self.wrong(in_place, "base64")
+            self.raise_wrong_value(in_place, "base64")
 
-    def checked_pem(self, key: str, content: bytes) -> bytes:
+    def check_pem(self, key: str, content: bytes) -> bytes:
         if b"-----BEGIN " not in content:
-            self.wrong(key, "PEM")
+            self.raise_wrong_value(key, "PEM")
         return content
 
 
-def kind_of(value: object) -> str:
+def type_name_of(value: object) -> str:
     """Returns the type of a value for error texts, for example "a list". It never returns the value itself."""
     if value is None:
         return "nothing"

@@ -40,24 +40,24 @@ class _Tally:
         )
         self._began_at = asyncio.get_running_loop().time()
 
-    def add(self, found: int, kept_bytes: int) -> None:
+    def add_page(self, found: int, kept_bytes: int) -> None:
         """Adds a page. A page without objects counts as one object, since a server may send any number of them."""
         self._objects += max(1, found)
         self._bytes += kept_bytes
         settings, (name, bytes_max) = self._api.settings, self._bytes_max
         if self._objects > settings.list_objects_max:
-            self._raise("garbage", f"list_objects_max ({settings.list_objects_max})")
+            self._raise_too_much("garbage", f"list_objects_max ({settings.list_objects_max})")
         if self._bytes > bytes_max:
-            self._raise("garbage", f"{name} ({bytes_max})")
+            self._raise_too_much("garbage", f"{name} ({bytes_max})")
         if asyncio.get_running_loop().time() - self._began_at > settings.list_seconds_max:
-            self._raise("timeout", f"list_seconds_max ({settings.list_seconds_max:g})")
+            self._raise_too_much("timeout", f"list_seconds_max ({settings.list_seconds_max:g})")
 
-    def _raise(self, reason: Any, bound: str) -> None:
+    def _raise_too_much(self, reason: Any, bound: str) -> None:
         raise TooMuch(self._api.name, reason, f"a list of {self._kind.plural} beyond {bound}")
 
 
 class Lists(Requests):
-    async def pages(
+    async def list_manifests(
         self, kind: Kind, params: Mapping[str, str], namespace: str = ""
     ) -> tuple[tuple[Manifest, ...], str]:
         """Returns every object as a whole manifest, and the resourceVersion of the list.
@@ -79,15 +79,19 @@ class Lists(Requests):
         while True:
             query["limit"] = str(limit)
             try:
-                response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
+                response = await self._send_request(
+                    "GET", kind.path(namespace), query, accept=kind.accept_header("List")
+                )
             except TooLarge:
                 if limit <= settings.large_page_objects:
                     raise
                 limit = max(settings.large_page_objects, limit // SMALLER)
                 continue
-            body = self.read(response)
-            found, about, kept_bytes = await self._items(kind, body, limit + settings.page_slack_objects, whole=whole)
-            tally.add(len(found), kept_bytes)
+            body = self.read_body(response)
+            found, about, kept_bytes = await self._decode_page(
+                kind, body, limit + settings.page_slack_objects, whole=whole
+            )
+            tally.add_page(len(found), kept_bytes)
             yield found, about.resource_version
             if not about.continue_:
                 return
@@ -95,46 +99,52 @@ class Lists(Requests):
             if 4 * len(body) < settings.max_response_bytes:
                 limit = min(settings.page_objects, 2 * limit)
 
-    async def one_page(self, kind: Kind, body: bytes, *, whole: bool = False) -> tuple[Any, ...]:
+    async def decode_unpaged_list(self, kind: Kind, body: bytes, *, whole: bool = False) -> tuple[Any, ...]:
         """Returns the objects of an answer that has no pages."""
         tally = _Tally(self, kind, whole=whole)
-        found, _, kept_bytes = await self._items(kind, body, self.settings.list_objects_max, whole=whole)
-        tally.add(len(found), kept_bytes)
+        found, _, kept_bytes = await self._decode_page(kind, body, self.settings.list_objects_max, whole=whole)
+        tally.add_page(len(found), kept_bytes)
         return found
 
-    def counted(self, kind: Kind, body: bytes, most: int) -> ListPage[answers.CountedObject]:
+    def count_page_objects(self, kind: Kind, body: bytes, most: int) -> ListPage[answers.CountedObject]:
         """Counts the objects of a page without reading them. More than `most` objects are garbage."""
         try:
-            return answers.count(body, most)
+            return answers.count_objects(body, most)
         except answers.UNREADABLE as error:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural}: {error}") from error
 
-    async def _items(self, kind: Kind, body: bytes, most: int, *, whole: bool) -> tuple[tuple[Any, ...], ListMeta, int]:
+    async def _decode_page(
+        self, kind: Kind, body: bytes, most: int, *, whole: bool
+    ) -> tuple[tuple[Any, ...], ListMeta, int]:
         """Returns the objects of a page, its metadata, and an estimate of the bytes that they take in memory."""
         step_bytes = WHOLE_STEP_BYTES if whole else STEP_BYTES
         if len(body) <= step_bytes:
-            page = self.decoded(answers.page_decoder(kind), body)
+            page = self.decode_json(answers.page_decoder(kind), body)
             if len(page.items or ()) > most:
                 detail = f"a page of {kind.plural} with {len(page.items or ())} objects, and at most {most} are taken"
                 raise ClusterUnreachable(self.name, "garbage", detail)
             if whole:
-                return self.decoded(answers.MANIFEST_PAGE, body).items or (), page.metadata, answers.weight(body)
-            return page.items or (), page.metadata, answers.weight(msgspec.json.encode(page.items))
-        self.counted(kind, body, most)
-        raw_page = self.decoded(answers.RAW_PAGE, body)
+                return (
+                    self.decode_json(answers.MANIFEST_PAGE, body).items or (),
+                    page.metadata,
+                    answers.estimated_memory_bytes(body),
+                )
+            return page.items or (), page.metadata, answers.estimated_memory_bytes(msgspec.json.encode(page.items))
+        self.count_page_objects(kind, body, most)
+        raw_page = self.decode_json(answers.RAW_PAGE, body)
         found, kept_bytes, step = list[Any](), 0, list[Any]()
         read_bytes = 0
         for raw in raw_page.items or ():
-            step.append(self.manifest(kind, raw) if whole else self._value(kind, raw))
+            step.append(self.decode_manifest(kind, raw) if whole else self._decode_object(kind, raw))
             read_bytes += memoryview(raw).nbytes
             if read_bytes >= step_bytes:
-                kept_bytes += 0 if whole else answers.weight(msgspec.json.encode(step))
+                kept_bytes += 0 if whole else answers.estimated_memory_bytes(msgspec.json.encode(step))
                 found += step
                 step, read_bytes = [], 0
                 await asyncio.sleep(0)
-        kept_bytes += answers.weight(body if whole else msgspec.json.encode(step))
+        kept_bytes += answers.estimated_memory_bytes(body if whole else msgspec.json.encode(step))
         return (*found, *step), raw_page.metadata, kept_bytes
 
-    def _value(self, kind: Kind, raw: msgspec.Raw) -> Any:
+    def _decode_object(self, kind: Kind, raw: msgspec.Raw) -> Any:
         self.check_size(raw)
-        return self.decoded(objects.object_decoder(kind), raw)
+        return self.decode_json(objects.object_decoder(kind), raw)

@@ -60,7 +60,7 @@ class PodLogs:
                 async for chunk in chunks:
                     yield chunk
         except TransportStatus as answer:
-            self._requests.refuse(Response(answer.status, answer.body))
+            self._requests.raise_refusal(Response(answer.status, answer.body))
         finally:
             self._open -= 1
 

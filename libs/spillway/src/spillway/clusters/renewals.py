@@ -38,49 +38,49 @@ class Credentials:
         self._renew_at = math.inf  # Unix seconds: from then on a request begins a reading, and does not wait for it
         self._ends_at = math.inf  # Unix seconds: from then on requests wait for a reading
 
-    async def current(self) -> Endpoint:
+    async def current_endpoint(self) -> Endpoint:
         """Returns the endpoint. Raises BadCredentials, also when the reading takes too long."""
         now, endpoint = self._now(), self._endpoint
         if endpoint is None or now >= self._ends_at:
-            return await self._outcome()
+            return await self._await_reading()
         if now >= self._renew_at:
-            self._begin()
+            self._begin_reading()
         return endpoint
 
-    def refuse(self, endpoint: Endpoint) -> None:
+    def discard_endpoint(self, endpoint: Endpoint) -> None:
         """Makes the next request read the credentials again, unless that happened after another request was refused."""
         if self._endpoint is endpoint:
             self._endpoint = None
 
-    async def _outcome(self) -> Endpoint:
-        reading, seconds = self._begin(), self._settings.reading_seconds
+    async def _await_reading(self) -> Endpoint:
+        reading, seconds = self._begin_reading(), self._settings.reading_seconds
         await asyncio.wait([reading], timeout=seconds)
         if not reading.done():
             raise BadCredentials(f"the kubeconfig: expected to be read within {seconds:g} s, and it still is not")
         return reading.result()
 
-    def _begin(self) -> asyncio.Future[Endpoint]:
+    def _begin_reading(self) -> asyncio.Future[Endpoint]:
         """Returns the reading that is under way, or starts a new one."""
         if self._reading is None:
             known = self._endpoint
-            self._reading = in_thread_of_its_own(lambda: self._read_or_look(known))
-            self._reading.add_done_callback(self._take)
+            self._reading = run_in_own_thread(lambda: self._read_if_changed(known))
+            self._reading.add_done_callback(self._apply_reading)
         return self._reading
 
-    def _read_or_look(self, known: Endpoint | None) -> Endpoint:
+    def _read_if_changed(self, known: Endpoint | None) -> Endpoint:
         """Reads the endpoint in the thread. Returns the known one unread if its files have not changed."""
         if known is not None and known.files and stamps_of(path for path, _ in known.files) == known.files:
             return known
         return self._read()
 
-    def _take(self, reading: asyncio.Future[Endpoint]) -> None:
+    def _apply_reading(self, reading: asyncio.Future[Endpoint]) -> None:
         self._reading = None
         if reading.cancelled():
             return
         error, now = reading.exception(), self._now()
         if error is None:
             self._endpoint = reading.result()
-            self._renew_at, self._ends_at = self._times(self._endpoint, now)
+            self._renew_at, self._ends_at = self._renewal_times(self._endpoint, now)
         elif isinstance(error, BadCredentials) and self._endpoint is not None:
             self._renew_at = now + self._settings.failed_pause_seconds
             if now < self._ends_at:
@@ -90,7 +90,7 @@ class Credentials:
         else:
             self._endpoint = None
 
-    def _times(self, endpoint: Endpoint, now: float) -> tuple[float, float]:
+    def _renewal_times(self, endpoint: Endpoint, now: float) -> tuple[float, float]:
         """Returns the times at which the endpoint is renewed and at which it ends, both in Unix seconds."""
         settings = self._settings
         if endpoint.ends_at is None:
@@ -101,7 +101,7 @@ class Credentials:
         return max(endpoint.ends_at - ahead, earliest), max(endpoint.ends_at, earliest)
 
 
-def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[Endpoint]:
+def run_in_own_thread(function: Callable[[], Endpoint]) -> asyncio.Future[Endpoint]:
     """Runs the function in a new thread and returns its outcome for the running loop.
 
     The thread does not keep the process from ending.
@@ -109,7 +109,7 @@ def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[End
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Endpoint] = loop.create_future()
 
-    def tell(result: Endpoint | None, error: BaseException | None) -> None:
+    def set_outcome(result: Endpoint | None, error: BaseException | None) -> None:
         if outcome.done():
             return
         if error is not None:
@@ -124,7 +124,7 @@ def in_thread_of_its_own(function: Callable[[], Endpoint]) -> asyncio.Future[End
         except BaseException as caught:
             error = caught
         with suppress(RuntimeError):  # The loop is closed, so nothing waits any more.
-            loop.call_soon_threadsafe(tell, result, error)
+            loop.call_soon_threadsafe(set_outcome, result, error)
 
     threading.Thread(target=run, name="credentials of a cluster", daemon=True).start()
     return outcome

@@ -34,7 +34,7 @@ class Requests:
         self.name, self.settings, self.random = name, settings, random
         self._transport = transport
 
-    async def chunks(self, kind: Kind, params: Mapping[str, str], version: str) -> AsyncGenerator[bytes, None]:
+    async def watch_chunks(self, kind: Kind, params: Mapping[str, str], version: str) -> AsyncGenerator[bytes, None]:
         """Yields the chunks of one watch until the server ends it.
 
         Raises ClusterUnreachable after a silence that is too long.
@@ -42,7 +42,7 @@ class Requests:
         settings, path = self.settings, kind.path()
         seconds = self.random.randint(settings.watch_shortest_seconds, settings.watch_longest_seconds)
         bounds = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), "resourceVersion": version}
-        chunks = self._transport.stream(path, {**params, "watch": "true", **bounds}, kind.accept())
+        chunks = self._transport.stream(path, {**params, "watch": "true", **bounds}, kind.accept_header())
         try:
             while True:
                 async with asyncio.timeout(settings.watch_idle_seconds):
@@ -54,12 +54,12 @@ class Requests:
             detail = f"the watch of {path} said nothing for {settings.watch_idle_seconds} s"
             raise ClusterUnreachable(self.name, "timeout", detail) from error
         except TransportStatus as answer:
-            self.read(Response(answer.status, answer.body))
-            raise self._garbage(Response(answer.status, answer.body)) from answer
+            self.read_body(Response(answer.status, answer.body))
+            raise self._garbage_error(Response(answer.status, answer.body)) from answer
         finally:
             await chunks.aclose()
 
-    async def _ask(
+    async def _send_request(
         self,
         method: str,
         path: str,
@@ -70,16 +70,16 @@ class Requests:
     ) -> Response:
         """Returns the answer. Repeats the request while the server answers that it cannot serve it now (429, 5xx)."""
         if not tracing.is_on():
-            return await self._answer(method, path, params, body, content_type, accept)
+            return await self._send_with_retries(method, path, params, body, content_type, accept)
         about = {"http.request.method": method, "url.path": path, "k8s.cluster.name": self.name}
-        with tracing.span(method, tracing.CLIENT, about) as span:
-            response = await self._answer(method, path, params, body, content_type, accept)
+        with tracing.continue_trace(method, tracing.CLIENT, about) as span:
+            response = await self._send_with_retries(method, path, params, body, content_type, accept)
             span.set_attribute("http.response.status_code", response.status)
             if response.status >= BAD_REQUEST:
-                tracing.fail(span, str(response.status))
+                tracing.mark_failed(span, str(response.status))
             return response
 
-    async def _answer(
+    async def _send_with_retries(
         self,
         method: str,
         path: str,
@@ -91,50 +91,50 @@ class Requests:
         attempt = 1
         while True:
             call = self._transport.request(method, path, params, body, content_type, accept)
-            response = await self._bounded(call, self.settings.request_timeout_seconds)
+            response = await self._await_response(call, self.settings.request_timeout_seconds)
             passing = response.status == TOO_MANY or (method == "GET" and response.status >= SERVER_ERRORS)
             if not passing or attempt >= self.settings.read_attempts:
                 return response
             await asyncio.sleep(self.settings.pause_seconds(attempt, self.random))
             attempt += 1
 
-    async def _bounded(self, call: Coroutine[Any, Any, Response], seconds: float) -> Response:
+    async def _await_response(self, call: Coroutine[Any, Any, Response], seconds: float) -> Response:
         try:
             async with asyncio.timeout(seconds):
                 return await call
         except TimeoutError as error:
             raise ClusterUnreachable(self.name, "timeout", f"no answer within {seconds} s") from error
 
-    def _garbage(self, response: Response) -> ClusterUnreachable:
+    def _garbage_error(self, response: Response) -> ClusterUnreachable:
         return ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
 
-    def read(self, response: Response) -> bytes:
+    def read_body(self, response: Response) -> bytes:
         """Returns the body of an answer to a read. Raises the error for any status but 2xx."""
         late = response.status >= SERVER_ERRORS and answers.read_status(response.body).names_a_later_version
         if response.status == GONE or late:
             raise Expired(self.name, "server", answers.read_status(response.body).message)
-        self._reached(response)
+        self._require_working_server(response)
         if response.status == FORBIDDEN:
             raise ClusterUnreachable(self.name, "forbidden", answers.read_status(response.body).message)
         if not 200 <= response.status < 300:
-            raise self._garbage(response)
+            raise self._garbage_error(response)
         return response.body
 
-    def _written(self, response: Response, kind: Kind) -> Manifest:
-        self._done(response)
-        return self.manifest(kind, response.body)
+    def _decode_written_object(self, response: Response, kind: Kind) -> Manifest:
+        self._decode_write_answer(response)
+        return self.decode_manifest(kind, response.body)
 
-    def _done(self, response: Response) -> Manifest:
+    def _decode_write_answer(self, response: Response) -> Manifest:
         if not 200 <= response.status < 300:
-            self.refuse(response)
+            self.raise_refusal(response)
         self.check_size(response.body)
-        return self.decoded(answers.MANIFEST, response.body)
+        return self.decode_json(answers.MANIFEST, response.body)
 
-    def manifest(self, kind: Kind, body: bytes | msgspec.Raw) -> Manifest:
+    def decode_manifest(self, kind: Kind, body: bytes | msgspec.Raw) -> Manifest:
         """Returns a whole object with the types of its kind: readers use its fields without further checks."""
         self.check_size(body)
-        self.decoded(objects.object_decoder(kind), body)
-        return self.decoded(answers.MANIFEST, body)
+        self.decode_json(objects.object_decoder(kind), body)
+        return self.decode_json(answers.MANIFEST, body)
 
     def check_size(self, body: bytes | msgspec.Raw) -> None:
         """Checks the size of one object before it is decoded."""
@@ -142,32 +142,32 @@ class Requests:
             detail = f"an object of more than max_object_bytes ({self.settings.max_object_bytes})"
             raise ClusterUnreachable(self.name, "garbage", detail)
 
-    def refuse(self, response: Response) -> NoReturn:
+    def raise_refusal(self, response: Response) -> NoReturn:
         """Raises the error for a bad answer: Conflict, Refused, Forbidden, ClusterUnreachable and so on."""
-        self._reached(response)
+        self._require_working_server(response)
         status = answers.read_status(response.body)
         if status.kind != "Status":
-            raise self._garbage(response)
+            raise self._garbage_error(response)
         if response.status == CONFLICT or status.names_another_uid:
             raise (AlreadyExists if status.reason == "AlreadyExists" else Conflict)(status.reason, status.message)
         if status.is_about_rights:
             raise Forbidden(self.name, status.message)
         raise (NotFound if response.status == NOT_FOUND else Refused)(response.status, status.reason, status.message)
 
-    def _reached(self, response: Response) -> None:
+    def _require_working_server(self, response: Response) -> None:
         if response.status == UNAUTHORIZED:
             raise ClusterUnreachable(self.name, "unauthorized", answers.read_status(response.body).message)
         if response.status == TOO_MANY or response.status >= SERVER_ERRORS:
             raise ClusterUnreachable(self.name, "server", str(TransportStatus(response.status, response.body)))
 
-    def _absent(self, response: Response) -> bool:
+    def _is_object_absent(self, response: Response) -> bool:
         """Returns whether a 404 comes from the Kubernetes API itself and means that the object is absent.
 
         A proxy may also answer 404. That must not be taken for a deleted object.
         """
         return response.status == NOT_FOUND and answers.read_status(response.body).kind == "Status"
 
-    def decoded(self, decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
+    def decode_json(self, decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         try:
             return decoder.decode(body)
         except answers.UNREADABLE as error:  # The error's text quotes nothing of the body, which may contain a secret.

@@ -78,7 +78,7 @@ class AccountRole:
     def rights(self) -> frozenset[Right]:
         return frozenset(right for rule in self.rules for right in rule.rights())
 
-    def dispensable(self) -> Mapping[Right, str]:
+    def effect_by_optional_right(self) -> Mapping[Right, str]:
         """Returns, for each right that the service can do without, the effect of its absence."""
         return {right: rule.without for rule in self.rules if rule.without for right in rule.rights()}
 
@@ -221,7 +221,7 @@ BRIDGE_POOL: Final = AccountRole(
 ROLES: Final = (SNAPSHOT, PROPAGATOR, BRIDGE_OWNER, BRIDGE_POOL)
 
 
-def gives(rights: Iterable[Right], asked: Right) -> bool:
+def has_right(rights: Iterable[Right], asked: Right) -> bool:
     """Returns whether `rights` contain the right `asked`, either for all namespaces or for its namespace."""
     everywhere = Right(asked.verb, asked.group, asked.resource)
     return any(right in (asked, everywhere) for right in rights)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from spillway.http_client import ANSWERS, LOG_ANSWERS, AnswerBounds
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +106,5 @@ class ClusterApiSettings:
     field_manager: str = "spillway"
 
     def pause_seconds(self, setbacks: int, random: Random) -> float:
-        longest = doubled_seconds(self.first_pause_seconds, self.longest_pause_seconds, setbacks - 1)
+        longest = doubled_pause_seconds(self.first_pause_seconds, self.longest_pause_seconds, setbacks - 1)
         return random.uniform(longest / 2, longest) if setbacks else 0.0

@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractStreamWriter
 from spillway.clusters.credentials import BadCredentials, Credentials, Session
 from spillway.clusters.errors import ClusterUnreachable, TooLarge, WriteHeldBack
 from spillway.clusters.settings import ClusterApiSettings
-from spillway.http_client import ServerMisbehaved, describe, name_encoding
+from spillway.http_client import ServerMisbehaved, content_encoding, error_text
 from spillway.kubernetes.objects import JSON
 
 
@@ -38,7 +38,7 @@ class TransportStatus(Exception):
 MayWrite = Callable[[], bool]
 
 
-def always() -> bool:
+def always_may_write() -> bool:
     return True
 
 
@@ -80,7 +80,7 @@ class HttpTransport:
         self._name = name
         self._settings = settings
         self._own_turns = asyncio.Semaphore(settings.large_bodies_of_one_cluster)
-        self.may_write: MayWrite = always
+        self.may_write: MayWrite = always_may_write
 
     async def request(
         self,
@@ -92,11 +92,11 @@ class HttpTransport:
         accept: str = JSON,
     ) -> Response:
         headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
-        data = None if body is None else _Body(body, self.may_write if may_change(method, params) else always)
+        data = None if body is None else _Body(body, self.may_write if may_change(method, params) else always_may_write)
         try:
-            with self._named_errors(f"{method} {path}"):
+            with self._translate_errors(f"{method} {path}"):
                 async with self._session.send(method, path, params, headers, data) as answer:
-                    self._check_plain(answer)
+                    self._check_uncompressed(answer)
                     return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
         except ClusterUnreachable:
             if data is not None and data.is_held_back:
@@ -104,9 +104,9 @@ class HttpTransport:
             raise
 
     async def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
-        with self._named_errors(f"watch {path}"):
+        with self._translate_errors(f"watch {path}"):
             async with self._session.send("GET", path, params, {"Accept": accept}) as answer:
-                self._check_plain(answer)
+                self._check_uncompressed(answer)
                 if answer.status != 200:
                     raise TransportStatus(answer.status, await self._bounded_body(answer))
                 yield b""
@@ -116,9 +116,9 @@ class HttpTransport:
     async def close(self) -> None:
         await self._session.close()
 
-    def _check_plain(self, answer: aiohttp.ClientResponse) -> None:
+    def _check_uncompressed(self, answer: aiohttp.ClientResponse) -> None:
         """Raises ClusterUnreachable for a compressed answer: we ask for `identity` and unpack nothing."""
-        if encoding := name_encoding(answer):
+        if encoding := content_encoding(answer):
             detail = f"an answer in the encoding {encoding!r}, and identity was asked for"
             raise ClusterUnreachable(self._name, "garbage", detail)
 
@@ -135,12 +135,12 @@ class HttpTransport:
                     raise TooLarge(self._name, "garbage", f"an answer of more than {most} bytes")
                 if is_good and not has_turn and len(body) > settings.large_body_bytes:
                     await turn.enter_async_context(self._own_turns)
-                    await turn.enter_async_context(_turns_of_all(settings.large_bodies_at_once))
+                    await turn.enter_async_context(_large_body_semaphore(settings.large_bodies_at_once))
                     has_turn = True
-            return bytes(body) if is_good else _without_token(answer, bytes(body))
+            return bytes(body) if is_good else _hide_token(answer, bytes(body))
 
     @contextmanager
-    def _named_errors(self, what: str) -> Iterator[None]:
+    def _translate_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except BadCredentials as error:
@@ -154,7 +154,7 @@ class HttpTransport:
             text = f"{what}: the proxy of proxy-url answered with status {error.status}"
             raise ClusterUnreachable(self._name, "connection", text) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ClusterUnreachable(self._name, "connection", f"{what}: {describe(error)}") from error
+            raise ClusterUnreachable(self._name, "connection", f"{what}: {error_text(error)}") from error
 
 
 class _Body(aiohttp.BytesPayload):
@@ -184,11 +184,11 @@ _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore](
 """The places for large answers, by event loop. A process has one loop."""
 
 
-def _turns_of_all(most: int) -> asyncio.Semaphore:
+def _large_body_semaphore(most: int) -> asyncio.Semaphore:
     return _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(most))
 
 
-def _without_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:
+def _hide_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:
     """Returns the body with our token hidden, because error texts and records quote it. A proxy's error page may
     repeat the whole request."""
     for header in ("Authorization", "Proxy-Authorization"):

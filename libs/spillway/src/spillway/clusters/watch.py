@@ -136,10 +136,10 @@ class Reflector:
             least_seconds = 0.0
             try:
                 if not self._version:
-                    async with aclosing(self._listed()) as said:
+                    async with aclosing(self._list_objects()) as said:
                         async for change in said:
                             yield (change,)
-                async with aclosing(self._watched()) as batches:
+                async with aclosing(self._watch_objects()) as batches:
                     async for batch in batches:
                         yield batch
                 self._setbacks = 0 if self._heard else self._setbacks_now()
@@ -179,7 +179,7 @@ class Reflector:
             metrics.WATCH_RESTARTS.labels(self._kind.plural, "silent").inc()
             self._version = ""
 
-    async def _listed(self) -> AsyncGenerator[Change, None]:
+    async def _list_objects(self) -> AsyncGenerator[Change, None]:
         objects, places, version = list[Any](), set[Place](), ""
         with metrics.LIST_SECONDS.labels(self._kind.plural).time():
             async with aclosing(self._api.each_page(self._kind, self._params, whole=self._whole)) as pages:
@@ -187,7 +187,7 @@ class Reflector:
                     if not version:
                         why = f"a list of {self._kind.plural} without a version"
                         raise ClusterUnreachable(self._api.name, "garbage", why)
-                    places.update(map(self._place, found))
+                    places.update(map(self._place_of_object, found))
                     if self._paged:
                         yield ListedPage(found)
                     else:
@@ -198,12 +198,12 @@ class Reflector:
         uids = frozenset(uid for uid, _, _ in places)
         yield PagesEnded(uids, version) if self._paged else ListedObjects(tuple(objects), version)
 
-    async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
+    async def _watch_objects(self) -> AsyncGenerator[tuple[Change, ...], None]:
         settings = self._api.settings
         lines = answers.Lines(settings.max_line_bytes, settings.max_empty_lines)
         self._heard = False
         self._watching_since = asyncio.get_running_loop().time()
-        async with aclosing(self._api.chunks(self._kind, self._params, self._version)) as chunks:
+        async with aclosing(self._api.watch_chunks(self._kind, self._params, self._version)) as chunks:
             async for chunk in chunks:
                 if self._opened_at is None:
                     self._opened_at = asyncio.get_running_loop().time()
@@ -211,7 +211,7 @@ class Reflector:
                 trouble: ClusterUnreachable | None = None
                 try:
                     for line in lines.feed(chunk):
-                        batch.append(self._change(line))
+                        batch.append(self._parse_change(line))
                         self._heard, self._silent_seconds = True, 0.0
                         if len(batch) >= settings.watch_step_lines:
                             self._failing = None
@@ -232,41 +232,41 @@ class Reflector:
     def _known_from_list(self, listed: Iterable[Place]) -> _KnownObjects:
         return _KnownObjects(self._api, self._kind, listed, whole=self._whole)
 
-    def _place(self, found: Any) -> Place:
+    def _place_of_object(self, found: Any) -> Place:
         if self._whole:
             metadata = found.get("metadata") or {}
             return metadata.get("uid", ""), metadata.get("namespace", ""), metadata.get("name", "")
         return found.metadata.uid, found.metadata.namespace, found.metadata.name
 
-    def _note(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
+    def _note_known_object(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
         """Counts an object from a watch event, or its deletion. Raises TooMuch beyond a bound."""
         if is_gone:
-            self._known.remove(self._place(found))
+            self._known.remove(self._place_of_object(found))
         else:
             kept = bytes(text) if self._whole else msgspec.json.encode(found)
-            self._known.add(self._place(found), answers.weight(kept))
+            self._known.add(self._place_of_object(found), answers.estimated_memory_bytes(kept))
 
-    def _read(self, text: msgspec.Raw) -> tuple[Any, str]:
+    def _decode_object(self, text: msgspec.Raw) -> tuple[Any, str]:
         """Returns the object of an event, and its version."""
         if self._whole:
-            version = self._api.decoded(answers.BOOKMARK, text).metadata.resource_version
-            return self._api.manifest(self._kind, text), version
-        found = self._api.decoded(objects.object_decoder(self._kind), text)
+            version = self._api.decode_json(answers.BOOKMARK, text).metadata.resource_version
+            return self._api.decode_manifest(self._kind, text), version
+        found = self._api.decode_json(objects.object_decoder(self._kind), text)
         return found, found.metadata.resource_version
 
-    def _change(self, line: bytes) -> Change:
-        event = self._api.decoded(answers.WATCH_EVENT, line)
+    def _parse_change(self, line: bytes) -> Change:
+        event = self._api.decode_json(answers.WATCH_EVENT, line)
         if event.type in ("ADDED", "MODIFIED", "DELETED"):
-            found, version = self._read(event.object)
+            found, version = self._decode_object(event.object)
             if len(version) > answers.VERSION_CHARACTERS_MAX:
                 raise ClusterUnreachable(self._api.name, "garbage", f"a version of {len(version)} characters")
             self._version = version
             is_gone = event.type == "DELETED"
-            self._note(found, event.object, is_gone=is_gone)
+            self._note_known_object(found, event.object, is_gone=is_gone)
             return ObjectRemoved(found) if is_gone else ObjectUpserted(found)
         if event.type == "BOOKMARK":
-            self._version = self._api.decoded(answers.BOOKMARK, event.object).metadata.resource_version
+            self._version = self._api.decode_json(answers.BOOKMARK, event.object).metadata.resource_version
             return StreamAlive()
         if event.type == "ERROR":
-            self._api.read(Response(self._api.decoded(answers.STATUS, event.object).code, bytes(event.object)))
+            self._api.read_body(Response(self._api.decode_json(answers.STATUS, event.object).code, bytes(event.object)))
         raise ClusterUnreachable(self._api.name, "garbage", f"an event of type {event.type[:40]!r}")

@@ -12,7 +12,7 @@ from spillway.model import NODE_OWNED, NodeColumns
 Bools = npt.NDArray[np.bool_]
 
 
-def after_return(nodes: ClusterNodes) -> ClusterNodes:
+def nodes_after_return(nodes: ClusterNodes) -> ClusterNodes:
     """Returns the nodes after all loans are over.
 
     The row of a lent node has only its owner's pods in `requested` already.
@@ -29,11 +29,11 @@ def after_return(nodes: ClusterNodes) -> ClusterNodes:
         ),
         0,
     )
-    returned.unlent[: len(columns.names)] = nodes.unlent[nodes.live]
+    returned.unlent[: len(columns.names)] = nodes.unlent[nodes.live_mask]
     return returned
 
 
-def _of_pools(columns: NodeColumns) -> Bools:
+def _pool_pod_mask(columns: NodeColumns) -> Bools:
     """Returns [entries of pods]: whether they are pool pods."""
     of_pool = [table.namespace.startswith(POD_NAMESPACE_PREFIX) for table in columns.pod_tables]
     found: Bools = np.array(of_pool, np.bool_)[columns.pod_sets] if of_pool else np.zeros(0, np.bool_)
@@ -41,7 +41,7 @@ def _of_pools(columns: NodeColumns) -> Bools:
 
 
 def _without_pool_pods(columns: NodeColumns) -> NodeColumns:
-    kept = ~_of_pools(columns)
+    kept = ~_pool_pod_mask(columns)
     return replace(
         columns,
         pod_rows=columns.pod_rows[kept],

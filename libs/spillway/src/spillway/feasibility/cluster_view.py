@@ -17,9 +17,9 @@ from spillway.events import (
     PodsScheduled,
     PodsUnschedulable,
 )
-from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.fit import Fit, compute_fit
 from spillway.feasibility.nodes import ClusterNodes
-from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
+from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, volume_claims_of
 from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
 from spillway.troubles import SIGNS_OF_LOSS, TroubleCode, code_of_record, text_for_callers
 
@@ -38,7 +38,7 @@ class Block:
     held: list[tuple[CapacityChanged, NodeColumns]] = field(default_factory=list)
 
     @property
-    def stale(self) -> bool:
+    def has_missing_change(self) -> bool:
         """Returns whether a change is missing. Then the block is out of date until the next full block."""
         return bool(self.held)
 
@@ -99,7 +99,7 @@ class ClusterView:
             return None
         return self.age_ms / 1000 + (now - self.heard_at)
 
-    def not_fresh(self, now: float, age_max_seconds: float) -> str:
+    def staleness_reason(self, now: float, age_max_seconds: float) -> str:
         """Returns the reason why no new replicas may be placed here; empty if they may."""
         why = f" ({self.trouble_for_callers})" if self.trouble_for_callers else ""
         age = self.age_seconds(now)
@@ -116,7 +116,7 @@ class ClusterView:
         return self.joined.phase if self.joined is not None else PHASE_ACTIVE
 
     @property
-    def twin(self) -> str:
+    def twin_reason(self) -> str:
         """Returns the reason why this cluster's nodes are not counted; empty if they are counted."""
         return f"the same API server as {self.twin_of}" if self.twin_of else ""
 
@@ -126,7 +126,7 @@ class ClusterView:
         return self.phase not in (PHASE_ACTIVE, PHASE_CORDONED)
 
     @property
-    def hands_to(self) -> str:
+    def hand_over_target(self) -> str:
         """Returns the name under which its API server joined first, if this name is a twin that hands over; else ""."""
         return self.twin_of if self.hands_over else ""
 
@@ -134,24 +134,24 @@ class ClusterView:
         """Returns how long the cluster has been lost, in seconds; None: it is not lost, or our collector is silent."""
         if self.troubled_at == NEVER or now - self.troubled_at > age_max_seconds:
             return None
-        if not self.not_fresh(now, age_max_seconds):
+        if not self.staleness_reason(now, age_max_seconds):
             return None
         return max(now - self.troubled_since, self.age_seconds(now) or 0.0)
 
-    def fit(self, shape: Shape) -> Fit:
+    def fit_of_shape(self, shape: Shape) -> Fit:
         key = (shape, shape.traits.labels if self.nodes.pods.repels(shape.namespace) else ())
         kept = self._fits.get(key)
         if kept is not None and kept[0] == self.nodes.revision:
             self._fits.move_to_end(key)
             return kept[1]
-        result = fit(shape, self.nodes)
+        result = compute_fit(shape, self.nodes)
         self._fits[key] = (self.nodes.revision, result)
         self._fits.move_to_end(key)
         while len(self._fits) > FITS_KEPT_MAX:
             self._fits.popitem(last=False)
         return result
 
-    def claims_in(self, namespace: str) -> NamespaceClaims:
+    def volume_claims_in(self, namespace: str) -> NamespaceClaims:
         """Returns the known volume claims of a namespace."""
         known = self.claims.get(namespace, NO_CLAIMS)
         return replace(known, unread=self.unread) if self.unread else known
@@ -167,29 +167,29 @@ class ClusterView:
         """Returns the node groups, each with the number of its nodes that exist."""
         if self.joined is None:
             return []
-        return [(group, self._nodes_of(group)) for group in self.joined.node_groups]
+        return [(group, self._count_group_nodes(group)) for group in self.joined.node_groups]
 
-    def _nodes_of(self, group: NodeGroup) -> int:
+    def _count_group_nodes(self, group: NodeGroup) -> int:
         wanted = set(group.selector)
         kept = self._group_nodes.get(group)
         if kept is not None and kept[0] is self.nodes and kept[1] == self.nodes.revision:
             return kept[2]
         by_set = [wanted <= set(labels) for labels in self.nodes.label_sets]
-        count = int(np.count_nonzero(np.array([*by_set, False], np.bool_)[self.nodes.label_set] & self.nodes.live))
+        count = int(np.count_nonzero(np.array([*by_set, False], np.bool_)[self.nodes.label_set] & self.nodes.live_mask))
         self._group_nodes[group] = (self.nodes, self.nodes.revision, count)
         return count
 
     # ── Records of the streams ────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply_joined(self, event: ClusterJoined) -> None:
+    def apply_cluster_joined(self, event: ClusterJoined) -> None:
         self.joined = event
         self.revision += 1
 
-    def apply_claim(self, epoch: int) -> None:
+    def apply_turn_claim(self, epoch: int) -> None:
         """Stores a collector's claim of the cluster. Then changes of earlier collectors are dropped (docs/turns.md)."""
         self._claimed = max(self._claimed, epoch)
 
-    def apply_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
+    def apply_capacity_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
         """Applies a full block. Returns the workloads whose facts may have changed."""
         if event.epoch < self.epoch:
             return set()
@@ -197,14 +197,16 @@ class ClusterView:
             block = self._blocks.get(event.index)
             if block is None or event.sequence < block.sequence:
                 return set()
-            return self._take_full(event, columns)
+            return self._apply_full_block(event, columns)
         arriving = self._arriving.setdefault(event.epoch, {})
         arriving[event.index] = (event, columns)
         if len([1 for index in arriving if index < event.count]) < event.count:
             return set()
-        return self._take_epoch(event.epoch, event.count)
+        return self._start_epoch(event.epoch, event.count)
 
-    def apply_changed(self, event: CapacityChanged, columns: NodeColumns, now: float, offset: int) -> set[WorkloadKey]:
+    def apply_capacity_changed(
+        self, event: CapacityChanged, columns: NodeColumns, now: float, offset: int
+    ) -> set[WorkloadKey]:
         """Applies changed rows or a heartbeat. Returns the workloads whose facts may have changed.
 
         now: NEVER for a record of unknown age, from before this reader began. Such a record makes nothing fresh.
@@ -222,9 +224,9 @@ class ClusterView:
         if block is None or event.sequence <= block.sequence:
             return set()
         self._note_heartbeat(event, now, newer=False)
-        return self._take_change(event, columns, now)
+        return self._apply_block_change(event, columns, now)
 
-    def apply_pending(self, event: PodsUnschedulable | PodsScheduled) -> None:
+    def apply_pending_pods(self, event: PodsUnschedulable | PodsScheduled) -> None:
         """Applies a record about pods that cannot be scheduled.
 
         Records of earlier collectors are dropped: the newest one reports all such pods again.
@@ -261,7 +263,7 @@ class ClusterView:
             self.troubled_since = now if self.troubled_since == NEVER else self.troubled_since
             self.troubled_at = now
 
-    def _take_epoch(self, epoch: int, count: int) -> set[WorkloadKey]:
+    def _start_epoch(self, epoch: int, count: int) -> set[WorkloadKey]:
         changed = set(self.facts)
         self.epoch = epoch
         self.nodes = ClusterNodes()
@@ -271,14 +273,14 @@ class ClusterView:
         blocks = self._arriving.pop(epoch)
         self._arriving = {other: kept for other, kept in self._arriving.items() if other > epoch}
         for index in range(count):
-            changed |= self._take_full(*blocks[index])
+            changed |= self._apply_full_block(*blocks[index])
         for event, columns in self._early.pop(epoch, ()):
-            changed |= self._take_change(event, columns, NEVER)
-        self._look_for_missing()
+            changed |= self._apply_block_change(event, columns, NEVER)
+        self._update_is_incomplete()
         self._early = {other: kept for other, kept in self._early.items() if other > epoch}
         return changed
 
-    def _take_full(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
+    def _apply_full_block(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
         self.revision += 1
         self.nodes.replace_block(columns, event.index)
         changed: set[WorkloadKey] = set()
@@ -288,19 +290,19 @@ class ClusterView:
             changed |= set(self.facts)
             self.quotas, self.nodes.namespaces, self.api_server = {}, {}, event.api_server
             for name in self.claims.keys() - {entry.name for entry in event.namespaces}:
-                self._take_claims(name, NO_CLAIMS)
-            self._take_namespaces(event.namespaces)
+                self._apply_volume_claims(name, NO_CLAIMS)
+            self._apply_namespaces(event.namespaces)
         held = self._blocks[event.index].held if event.index in self._blocks else []
         self._blocks[event.index] = Block(event.sequence)
         for change, rows in held:
-            changed |= self._take_change(change, rows, NEVER)
-        self._look_for_missing()
+            changed |= self._apply_block_change(change, rows, NEVER)
+        self._update_is_incomplete()
         return changed
 
-    def _look_for_missing(self) -> None:
-        self.is_incomplete = any(block.stale for block in self._blocks.values())
+    def _update_is_incomplete(self) -> None:
+        self.is_incomplete = any(block.has_missing_change for block in self._blocks.values())
 
-    def _take_change(self, event: CapacityChanged, columns: NodeColumns, now: float) -> set[WorkloadKey]:
+    def _apply_block_change(self, event: CapacityChanged, columns: NodeColumns, now: float) -> set[WorkloadKey]:
         block = self._blocks.get(event.index)
         if block is None or event.sequence <= block.sequence:
             return set()
@@ -318,26 +320,26 @@ class ClusterView:
             self.revision += 1
             self.quotas.pop(name, None)
             self.nodes.namespaces.pop(name, None)
-            self._take_claims(name, NO_CLAIMS)
-        self._take_namespaces(event.namespaces)
-        changed = self._take_facts(event.facts, now)
+            self._apply_volume_claims(name, NO_CLAIMS)
+        self._apply_namespaces(event.namespaces)
+        changed = self._apply_workload_facts(event.facts, now)
         for key in event.facts_removed:
             self.revision += 1
             self.facts.pop(key, None)
             changed.add(key)
         return changed
 
-    def _take_namespaces(self, namespaces: Iterable[NamespaceFacts]) -> None:
+    def _apply_namespaces(self, namespaces: Iterable[NamespaceFacts]) -> None:
         for entry in namespaces:
             self.revision += 1
             self.quotas[entry.name] = entry.quotas
-            self._take_claims(entry.name, claims_of(entry))
+            self._apply_volume_claims(entry.name, volume_claims_of(entry))
             labels = dict(entry.labels)
             if self.nodes.namespaces.get(entry.name) != labels:
                 self.nodes.namespaces[entry.name] = labels
                 self.nodes.revision += 1
 
-    def _take_claims(self, namespace: str, found: NamespaceClaims) -> None:
+    def _apply_volume_claims(self, namespace: str, found: NamespaceClaims) -> None:
         if self.claims.get(namespace, NO_CLAIMS) == found:
             return
         self.claims_revision += 1
@@ -346,7 +348,7 @@ class ClusterView:
         else:
             self.claims[namespace] = found
 
-    def _take_facts(self, facts: Iterable[WorkloadFacts], now: float) -> set[WorkloadKey]:
+    def _apply_workload_facts(self, facts: Iterable[WorkloadFacts], now: float) -> set[WorkloadKey]:
         changed = set()
         for entry in facts:
             key = (entry.namespace, entry.name)

@@ -21,12 +21,17 @@ from spillway.feasibility.node_match import (
     filter_by_state,
     filter_by_taints,
     filter_by_volumes,
+    find_untolerated_taint,
     selector_requirements,
-    untolerated,
 )
 from spillway.feasibility.nodes import ClusterNodes
-from spillway.feasibility.own_template import candidates
-from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
+from spillway.feasibility.own_template import candidate_shapes
+from spillway.feasibility.pod_affinity import (
+    anti_affinity_ceilings,
+    filter_by_other_pods,
+    filter_by_spread,
+    is_one_replica_per_node,
+)
 from spillway.feasibility.topology import SpreadBound
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape, VolumeLimit
@@ -49,7 +54,7 @@ class NodeLimit:
     @cached_property
     def text(self) -> str:
         """Returns a text for people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
-        text = in_words(self.reasons)
+        text = reasons_text(self.reasons)
         if not self.beyond:
             return text
         sure = f", {self.between[0]} to {self.between[1]} by what the scheduler picks" if self.between else ""
@@ -82,13 +87,13 @@ class Fit:
             return NodeLimit(self.reasons)
         return NodeLimit(self.reasons, self.beyond, (self.total, self.possible) if self.total < self.possible else None)
 
-    def certain_without(self, lost: int) -> int:
+    def certain_replicas_after_loss(self, lost: int) -> int:
         """Returns how many replicas still certainly fit after room for `lost` replicas is gone, in the worst case."""
         if not self.bounds:
             return max(0, self.total - lost)
-        return max(0, min(bound.certain(lost) for bound in self.bounds))
+        return max(0, min(bound.certain_replicas(lost) for bound in self.bounds))
 
-    def spare(self, wanted: int) -> int:
+    def spare_replicas(self, wanted: int) -> int:
         """Returns how many replicas of room may be lost while `wanted` still fit; negative if they do not fit."""
         if not self.bounds:
             return self.total - wanted
@@ -97,16 +102,16 @@ class Fit:
         least, most = 0, self.total
         while least < most:
             middle = (least + most + 1) // 2
-            least, most = (middle, most) if self.certain_without(middle) >= wanted else (least, middle - 1)
+            least, most = (middle, most) if self.certain_replicas_after_loss(middle) >= wanted else (least, middle - 1)
         return least
 
     @property
-    def marks_of_a_pod(self) -> int:
+    def extra_places_per_pod(self) -> int:
         """Returns how many places one more pod may cost besides its own, if the ceilings count it like a replica."""
-        return max((bound.ceilings_of_a_pod for bound in self.bounds), default=0)
+        return max((bound.extra_places_per_pod for bound in self.bounds), default=0)
 
 
-def in_words(reasons: Sequence[tuple[str, int]]) -> str:
+def reasons_text(reasons: Sequence[tuple[str, int]]) -> str:
     """Returns (limit, nodes), most nodes first, as text: "cpu (12 nodes), taint gpu=only:NoSchedule (1 node)"."""
     if not reasons:
         return "no nodes"
@@ -115,13 +120,13 @@ def in_words(reasons: Sequence[tuple[str, int]]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
 
 
-def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
+def compute_fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     """Returns the replicas of a shape that the nodes take in their present state.
 
     If its selectors match only the pods of its own template, it is unknown which pods these are. Then `total` is the
     least and `possible` the most over all possible cases.
     """
-    fits = [_fit(candidate, nodes) for candidate in candidates(shape, nodes)]
+    fits = [_compute_candidate_fit(candidate, nodes) for candidate in candidate_shapes(shape, nodes)]
     if len(fits) == 1:
         return fits[0]
     least = min(fits, key=lambda found: found.total)
@@ -135,8 +140,8 @@ def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     )
 
 
-def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
-    verdict = NodeFilters(nodes.live)
+def _compute_candidate_fit(shape: Shape, nodes: ClusterNodes) -> Fit:
+    verdict = NodeFilters(nodes.live_mask)
     filter_by_state(shape, nodes, verdict)
     filter_by_name(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
@@ -144,10 +149,10 @@ def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     filter_by_ports(shape, nodes, verdict)
     filter_by_volumes(shape, nodes, verdict)
     groups = filter_by_other_pods(shape, nodes, verdict)
-    ceilings = [*filter_by_spread(shape, nodes, verdict), *own_ceilings(shape, nodes)]
-    per_node, binding = _by_resource(shape, nodes.resources, nodes.allocatable - nodes.requested)
+    ceilings = [*filter_by_spread(shape, nodes, verdict), *anti_affinity_ceilings(shape, nodes)]
+    per_node, binding = _replicas_by_resources(shape, nodes.resources, nodes.allocatable - nodes.requested)
     per_node = np.where(verdict.open, per_node, 0)
-    if limits_a_node(shape, nodes):
+    if is_one_replica_per_node(shape, nodes):
         per_node = np.minimum(per_node, 1)
     _count_binding(shape, verdict, binding)
     fits = Fit(
@@ -155,23 +160,25 @@ def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
         total=int(per_node.sum()),
         possible=int(per_node.sum()),
         largest=int(per_node.max(initial=0)),
-        when_empty=_one_that_takes_it(per_node, nodes) or fits_when_empty(shape, nodes),
+        when_empty=_has_taker_when_empty(per_node, nodes) or fits_when_empty(shape, nodes),
         reasons=tuple(sorted(verdict.reasons.items(), key=lambda entry: (-entry[1], entry[0]))),
     )
     if not ceilings and groups is None:
         return fits
     bound = SpreadBound(per_node, [ceiling for _, ceiling in ceilings])
-    return _bounded(fits, bound if groups is None else NearBound(bound, groups), [text for text, _ in ceilings])
+    return _fit_within_bound(
+        fits, bound if groups is None else NearBound(bound, groups), [text for text, _ in ceilings]
+    )
 
 
-def _bounded(fits: Fit, bound: SpreadBound | NearBound, texts: Sequence[str]) -> Fit:
-    total = bound.certain()
+def _fit_within_bound(fits: Fit, bound: SpreadBound | NearBound, texts: Sequence[str]) -> Fit:
+    total = bound.certain_replicas()
     named = [*dict.fromkeys(texts), *(["affinity to its own first replica"] if isinstance(bound, NearBound) else [])]
     beyond = tuple(named) if total < fits.total else ()
     return replace(fits, total=total, possible=bound.possible, beyond=beyond, bounds=(bound,))
 
 
-def _one_that_takes_it(per_node: Int64s, nodes: ClusterNodes) -> bool:
+def _has_taker_when_empty(per_node: Int64s, nodes: ClusterNodes) -> bool:
     """Returns whether the first node that takes a replica now would take it empty: then at least as much is free."""
     rows = np.flatnonzero(per_node)[:1]
     return len(rows) > 0 and bool((nodes.requested[:, rows] >= 0).all())
@@ -182,28 +189,30 @@ def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
 
     Cordons, troubles and loans of nodes are ignored, because they end.
     """
-    verdict = NodeFilters(nodes.live)
+    verdict = NodeFilters(nodes.live_mask)
     filter_by_name(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
     filter_by_lasting_taints(shape, nodes, verdict)
     filter_by_volumes(shape, nodes, verdict)
-    takes, _ = _by_resource(shape, nodes.resources, nodes.allocatable)
+    takes, _ = _replicas_by_resources(shape, nodes.resources, nodes.allocatable)
     return bool(np.any(takes[verdict.open] > 0))
 
 
-def fit_of_group(shape: Shape, group: NodeGroup) -> int:
+def replicas_on_group_node(shape: Shape, group: NodeGroup) -> int:
     """Returns the replicas that one node of a node group would take.
 
     Returns 0 if that depends on the domain of the node, which is unknown before the node exists.
     """
-    return 0 if depends_on_domain(shape) else most_of_group(shape, group)
+    return 0 if depends_on_domain(shape) else max_replicas_on_group_node(shape, group)
 
 
 def depends_on_domain(shape: Shape) -> bool:
-    return bool(shape.near or shape.spread) or any(term.key != HOSTNAME_LABEL for term in shape.apart)
+    return bool(shape.near or shape.spread) or any(
+        term.topology_key_or_hostname != HOSTNAME_LABEL for term in shape.apart
+    )
 
 
-def most_of_group(shape: Shape, group: NodeGroup) -> int:
+def max_replicas_on_group_node(shape: Shape, group: NodeGroup) -> int:
     """Returns the most replicas that one new node of a node group could take, for the best domain."""
     labels = dict(group.labels)
     if shape.node_name or not matches_labels(selector_requirements(shape), labels):
@@ -212,14 +221,16 @@ def most_of_group(shape: Shape, group: NodeGroup) -> int:
         not term.fields and matches_labels(term.labels, labels) for term in shape.node_terms
     ):
         return 0
-    if untolerated(group.taints, shape.tolerations) or not all(_is_met(limit, labels) for limit in shape.volume_limits):
+    if find_untolerated_taint(group.taints, shape.tolerations) or not all(
+        _is_volume_limit_met(limit, labels) for limit in shape.volume_limits
+    ):
         return 0
     allocatable = dict(group.allocatable)
     takes = min(allocatable.get(name, 0) // amount for name, amount in shape.requests)
     return min(takes, 1) if shape.host_ports or any(term.own for term in shape.apart) else takes
 
 
-def _is_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
+def _is_volume_limit_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
     """Returns whether the certain labels of new nodes meet a volume limit. Nodes may get further labels."""
     sure = (term for term in limit.terms if all(entry.operator in ("In", "Exists") for entry in term.labels))
     return any(matches_labels(term.labels, labels) for term in sure)
@@ -227,11 +238,11 @@ def _is_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
 
 def filter_by_ports(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     if shape.host_ports:
-        taken = [row for row, ports in nodes.ports.items() if _clash(shape.host_ports, ports)]
-        verdict.out(_rows(taken, nodes), "host port in use")
+        taken = [row for row, ports in nodes.ports.items() if _has_port_clash(shape.host_ports, ports)]
+        verdict.exclude_nodes(_mask_of_rows(taken, nodes), "host port in use")
 
 
-def _clash(wanted: Sequence[HostPort], taken: Sequence[HostPort]) -> bool:
+def _has_port_clash(wanted: Sequence[HostPort], taken: Sequence[HostPort]) -> bool:
     return any(
         one.port == other.port
         and one.protocol == other.protocol
@@ -241,13 +252,13 @@ def _clash(wanted: Sequence[HostPort], taken: Sequence[HostPort]) -> bool:
     )
 
 
-def _rows(rows: Sequence[int], nodes: ClusterNodes) -> Bools:
+def _mask_of_rows(rows: Sequence[int], nodes: ClusterNodes) -> Bools:
     mask = np.zeros(nodes.block.shape, np.bool_)
     mask[list(rows)] = True
     return mask
 
 
-def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tuple[Int64s, Int64s]:
+def _replicas_by_resources(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tuple[Int64s, Int64s]:
     """Returns two arrays [rows]: the replicas by resources alone, and the index of the request that limits them."""
     binding = np.zeros(free.shape[1], np.int64)
     least = None

@@ -28,22 +28,22 @@ class NearBound:
                 bounds = [
                     SpreadBound(np.where(groups == group, takes, 0), everywhere.ceilings) for group in found.tolist()
                 ]
-                self._bounds = [bound for bound in bounds if bound.certain()]
-        self.possible = self._possible()
+                self._bounds = [bound for bound in bounds if bound.certain_replicas()]
+        self.possible = self._compute_possible()
 
     @property
-    def ceilings_of_a_pod(self) -> int:
-        return self._everywhere.ceilings_of_a_pod
+    def extra_places_per_pod(self) -> int:
+        return self._everywhere.extra_places_per_pod
 
-    def certain(self, lost: int = 0) -> int:
+    def certain_replicas(self, lost: int = 0) -> int:
         """Returns the certain replicas as SpreadBound.certain does, for the worst choice of the first replica."""
         if not self._everywhere.ceilings:
             return max(0, int(self._sums.min(initial=self.possible)) - lost)
         if self._bounds is None:
-            return max(0, min(1, self._everywhere.certain()) - lost)
-        return min((bound.certain(lost) for bound in self._bounds), default=0)
+            return max(0, min(1, self._everywhere.certain_replicas()) - lost)
+        return min((bound.certain_replicas(lost) for bound in self._bounds), default=0)
 
-    def _possible(self) -> int:
+    def _compute_possible(self) -> int:
         if self._bounds is None:
             return min(int(self._sums.max(initial=0)), self._everywhere.possible)
         return max((bound.possible for bound in self._bounds), default=0)

@@ -37,7 +37,7 @@ class NodeFilters:
         self.open = live.copy()
         self.reasons: dict[str, int] = {}
 
-    def out(self, mask: Bools, reason: str) -> None:
+    def exclude_nodes(self, mask: Bools, reason: str) -> None:
         count = int(np.count_nonzero(self.open & mask))
         if count:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
@@ -45,31 +45,31 @@ class NodeFilters:
 
 
 def filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
-    verdict.out(nodes.state != NODE_OWNED, "lent or recalled")
-    verdict.out(nodes.unlent, "not lent by their owners' rows")
-    if untolerated((UNSCHEDULABLE,), shape.tolerations):
-        verdict.out(nodes.unschedulable != 0, "cordoned")
+    verdict.exclude_nodes(nodes.state != NODE_OWNED, "lent or recalled")
+    verdict.exclude_nodes(nodes.unlent, "not lent by their owners' rows")
+    if find_untolerated_taint((UNSCHEDULABLE,), shape.tolerations):
+        verdict.exclude_nodes(nodes.unschedulable != 0, "cordoned")
 
 
 def filter_by_name(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     if shape.node_name:
-        verdict.out(~_named((shape.node_name,), nodes), f"node name {shape.node_name}")
+        verdict.exclude_nodes(~_nodes_named((shape.node_name,), nodes), f"node name {shape.node_name}")
 
 
 def filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     if shape.node_selector:
         matched = nodes_matching((NodeTerm(selector_requirements(shape), ()),), nodes)
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
-        verdict.out(~matched, f"node selector {wanted}")
+        verdict.exclude_nodes(~matched, f"node selector {wanted}")
     if shape.node_terms:
-        verdict.out(~nodes_matching(shape.node_terms, nodes), "node affinity")
+        verdict.exclude_nodes(~nodes_matching(shape.node_terms, nodes), "node affinity")
 
 
 def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     for index, taints in enumerate(nodes.taint_sets):
-        taint = untolerated(taints, shape.tolerations)
+        taint = find_untolerated_taint(taints, shape.tolerations)
         if taint is not None:
-            verdict.out(nodes.taint_set == index, f"taint {taint}")
+            verdict.exclude_nodes(nodes.taint_set == index, f"taint {taint}")
 
 
 def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
@@ -78,14 +78,14 @@ def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -
     It is not part of node affinity, because node affinity also decides which nodes count for a topology spread.
     """
     for limit in shape.volume_limits:
-        verdict.out(~nodes_matching(limit.terms, nodes), limit.reason)
+        verdict.exclude_nodes(~nodes_matching(limit.terms, nodes), limit.reason)
 
 
 def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     """Excludes nodes by lasting taints: not by the taint of lending, nor by taints that the cluster itself removes."""
     for index, taints in enumerate(nodes.taint_sets):
         lasting = [one for one in taints if one.key != LENDING and not one.key.startswith(TRANSIENT_TAINTS)]
-        if untolerated(lasting, shape.tolerations) is not None:
+        if find_untolerated_taint(lasting, shape.tolerations) is not None:
             verdict.open &= nodes.taint_set != index
 
 
@@ -97,18 +97,18 @@ def nodes_matching(terms: Sequence[NodeTerm], nodes: ClusterNodes) -> Bools:
     """Returns [rows]: True if at least one term matches the node. For speed, each label set is tested only once."""
     matched = np.zeros(nodes.block.shape, np.bool_)
     for term in terms:
-        held = _by_set([entry for entry in term.labels if entry.key != HOSTNAME_LABEL], nodes)
+        held = _nodes_meeting_requirements([entry for entry in term.labels if entry.key != HOSTNAME_LABEL], nodes)
         for entry in term.labels:
             if entry.key == HOSTNAME_LABEL:
-                held &= _by_hostname(entry, nodes)
+                held &= _nodes_meeting_hostname(entry, nodes)
         for entry in term.fields:
-            named = _named(entry.values, nodes)
+            named = _nodes_named(entry.values, nodes)
             held &= named if entry.operator == "In" else ~named
         matched |= held
     return matched
 
 
-def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+def find_untolerated_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
     """Returns the first taint that keeps a pod away; PreferNoSchedule never does."""
     for taint in taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(entry, taint) for entry in tolerations):
@@ -124,7 +124,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
 
 
-def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
+def _nodes_meeting_requirements(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
     """Returns [rows]: True if the node's labels meet all requirements.
 
     Each value of a label is tested once, because many label sets share it.
@@ -133,24 +133,24 @@ def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
     held[-1] = False
     for requirement in requirements:
         values = [dict(labels).get(requirement.key) for labels in nodes.label_sets]
-        held_by = {value: _holds(requirement, value) for value in set(values)}
+        held_by = {value: _is_requirement_met(requirement, value) for value in set(values)}
         held[:-1] &= np.array([held_by[value] for value in values], np.bool_)
     matched: Bools = held[nodes.label_set]
     return matched
 
 
-def _holds(requirement: Requirement, value: str | None) -> bool:
+def _is_requirement_met(requirement: Requirement, value: str | None) -> bool:
     """Returns whether a label value meets a requirement. value: None if the label is missing."""
     return matches_labels((requirement,), {} if value is None else {requirement.key: value})
 
 
-def _named(names: Sequence[str], nodes: ClusterNodes) -> Bools:
+def _nodes_named(names: Sequence[str], nodes: ClusterNodes) -> Bools:
     mask = np.zeros(nodes.block.shape, np.bool_)
     mask[[row for row in map(nodes.row_of, names) if row is not None]] = True
     return mask
 
 
-def _by_hostname(requirement: Requirement, nodes: ClusterNodes) -> Bools:
+def _nodes_meeting_hostname(requirement: Requirement, nodes: ClusterNodes) -> Bools:
     """Returns [rows]: True if the node's hostname meets a requirement.
 
     The hostname is the node's name, unless its label set has another one.
@@ -159,9 +159,9 @@ def _by_hostname(requirement: Requirement, nodes: ClusterNodes) -> Bools:
     implied = ~np.isin(nodes.label_set, list(explicit))
     match requirement.operator:
         case "In":
-            held = _named(requirement.values, nodes)
+            held = _nodes_named(requirement.values, nodes)
         case "NotIn":
-            held = ~_named(requirement.values, nodes)
+            held = ~_nodes_named(requirement.values, nodes)
         case "Exists" | "DoesNotExist":
             held = np.full(implied.shape, requirement.operator == "Exists")
         case _:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from spillway.amounts import saturated
+from spillway.amounts import clamp_to_int64
 from spillway.feasibility.pod_index import Entries, PodIndex
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.model import HOSTNAME_LABEL, NODE_OWNED, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
@@ -59,55 +59,55 @@ class ClusterNodes:
         self._loans: tuple[int, frozenset[tuple[str, int]]] = (0, frozenset())
 
     @property
-    def lends(self) -> bool:
+    def has_lent_nodes(self) -> bool:
         """Returns whether any node is lent, or on its way back."""
         if self._lends[0] != self.revision:
-            self._lends = self.revision, bool(((self.state != NODE_OWNED) & self.live).any())
+            self._lends = self.revision, bool(((self.state != NODE_OWNED) & self.live_mask).any())
         return self._lends[1]
 
     @property
     def loans(self) -> frozenset[tuple[str, int]]:
         """Returns each lent or recalled node with its state, as a value that differs after any change of loans."""
         if self._loans[0] != self.revision:
-            rows = np.flatnonzero((self.state != NODE_OWNED) & self.live).tolist()
+            rows = np.flatnonzero((self.state != NODE_OWNED) & self.live_mask).tolist()
             self._loans = self.revision, frozenset((self.names[row], int(self.state[row])) for row in rows)
         return self._loans[1]
 
     @property
     def has_virtual(self) -> bool:
         """Returns whether there is a virtual node."""
-        return bool((self.live & self.virtual).any())
+        return bool((self.live_mask & self.virtual_mask).any())
 
     @property
-    def virtual(self) -> npt.NDArray[np.bool_]:
+    def virtual_mask(self) -> npt.NDArray[np.bool_]:
         """Returns [rows]: True for virtual nodes, by their labels. Such a node stands for a node of another cluster."""
-        named: npt.NDArray[np.bool_] = np.isin(self.label_set, list(self.virtual_sets()))
+        named: npt.NDArray[np.bool_] = np.isin(self.label_set, list(self.lent_node_by_label_set()))
         return named
 
     @property
-    def live(self) -> npt.NDArray[np.bool_]:
+    def live_mask(self) -> npt.NDArray[np.bool_]:
         """Returns [rows]: True if the row has a node, False for a hole."""
         there: npt.NDArray[np.bool_] = self.block != NO_BLOCK
         return there
 
     @property
-    def counted(self) -> npt.NDArray[np.bool_]:
+    def counted_mask(self) -> npt.NDArray[np.bool_]:
         """Returns [rows]: True for nodes that this cluster may use: own nodes not lent away, and nodes lent to it."""
-        counts: npt.NDArray[np.bool_] = self.live & (self.state == NODE_OWNED) & ~self.unlent
+        counts: npt.NDArray[np.bool_] = self.live_mask & (self.state == NODE_OWNED) & ~self.unlent
         return counts
 
     def replace_block(self, columns: NodeColumns, block: int) -> None:
         """Replaces a whole block: its nodes that are not among the columns are removed."""
         present = set(columns.names)
         here = np.flatnonzero(self.block == block).tolist()
-        self._remove(row for row in here if self.names[row] not in present)
+        self._remove_rows(row for row in here if self.names[row] not in present)
         self.upsert(columns, block)
 
     def upsert(self, columns: NodeColumns, block: int) -> None:
         self.revision += 1
         if not columns.names:
             return
-        rows = self._rows_for(columns.names)
+        rows = self._ensure_rows(columns.names)
         for index, resource in enumerate(self._resource_rows(columns.resources)):
             self.allocatable[resource, rows] = columns.allocatable[index]
             self.requested[resource, rows] = columns.requested[index]
@@ -117,7 +117,7 @@ class ClusterNodes:
             self.allocatable[np.array(absent)[:, None], rows] = 0
             self.requested[np.array(absent)[:, None], rows] = 0
         label_set = _interned(columns.label_sets, self._label_set_ids, self.label_sets)[columns.label_set]
-        if not (self.live[rows].all() and np.array_equal(self.label_set[rows], label_set)):
+        if not (self.live_mask[rows].all() and np.array_equal(self.label_set[rows], label_set)):
             self.labels_revision += 1
         self.label_set[rows] = label_set
         self.taint_set[rows] = _interned(columns.taint_sets, self._taint_set_ids, self.taint_sets)[columns.taint_set]
@@ -125,13 +125,15 @@ class ClusterNodes:
         self.unschedulable[rows] = columns.unschedulable
         self.block[rows] = block
         self._replace_ports(columns, rows.tolist())
-        self.pods.replace(rows, columns.pod_tables, Entries(columns.pod_rows, columns.pod_sets, columns.pod_counts))
+        self.pods.replace_pods(
+            rows, columns.pod_tables, Entries(columns.pod_rows, columns.pod_sets, columns.pod_counts)
+        )
 
     def remove(self, names: Iterable[str]) -> None:
         self.revision += 1
-        self._remove(self._row_by_name[name] for name in names if name in self._row_by_name)
+        self._remove_rows(self._row_by_name[name] for name in names if name in self._row_by_name)
 
-    def without(
+    def without_workload_pods(
         self, namespace: str, labels: Mapping[str, str], requests: Sequence[tuple[str, int]], pods: int
     ) -> "ClusterNodes | None":
         """Returns these nodes as they will be without the pods of a workload, which are found by their labels.
@@ -139,37 +141,37 @@ class ClusterNodes:
         Returns None if not exactly `pods` pods have these labels: then other pods have them, too.
         """
         wanted = set(labels.items())
-        own = self.pods.matching((namespace,), lambda table: wanted <= set(table.labels))
-        counts = self.pods.counts(own, len(self.block))
+        own = self.pods.tables_matching((namespace,), lambda table: wanted <= set(table.labels))
+        counts = self.pods.pod_counts_of_tables(own, len(self.block))
         if not wanted or int(counts.sum()) != pods:
             return None
         rest = copy(self)
         rest.requested = self.requested.copy()
-        rest.pods = self.pods.without(own)
+        rest.pods = self.pods.without_tables(own)
         for name, amount in requests:
             if name in self.resources:  # Without nodes, no resource is known either.
                 offered = self.allocatable[self.resources[name]] > 0  # Requests of a resource that a node lacks are 0.
                 rest.requested[self.resources[name]] -= amount * counts * offered
         return rest
 
-    def terminating(self, namespace: str, labels: Mapping[str, str]) -> int:
+    def count_terminating_pods(self, namespace: str, labels: Mapping[str, str]) -> int:
         """Returns the number of terminating pods with these labels. Their requests still count."""
         wanted = set(labels.items())
-        found = self.pods.matching((namespace,), lambda table: table.terminating and wanted <= set(table.labels))
-        return int(self.pods.counts(found, len(self.block)).sum())
+        found = self.pods.tables_matching((namespace,), lambda table: table.terminating and wanted <= set(table.labels))
+        return int(self.pods.pod_counts_of_tables(found, len(self.block)).sum())
 
-    def copied(self) -> "ClusterNodes":
+    def independent_copy(self) -> "ClusterNodes":
         """Returns a copy that can be changed on its own."""
         other = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, (np.ndarray, list, dict)):  # Their elements are never changed.
                 setattr(other, name, value.copy())
-        other.pods = self.pods.copied()
+        other.pods = self.pods.independent_copy()
         return other
 
     def columns(self) -> NodeColumns:
         """Returns all nodes, as a collector would report them in one block."""
-        rows = np.flatnonzero(self.live)
+        rows = np.flatnonzero(self.live_mask)
         resources = np.array(list(self.resources.values()), np.int64)
         pods = self.pods.entries()
         index_of_row = np.full(len(self.block), NO_BLOCK, np.int64)
@@ -192,9 +194,9 @@ class ClusterNodes:
             pod_counts=pods.counts,
         )
 
-    def classes(self) -> Iterator[tuple[int, int]]:
+    def node_classes(self) -> Iterator[tuple[int, int]]:
         """Yields one row of each class of nodes, equal in labels, taints and allocatable, and its number of nodes."""
-        rows = np.flatnonzero(self.live)
+        rows = np.flatnonzero(self.live_mask)
         keys = np.vstack((self.label_set[rows], self.taint_set[rows], self.allocatable[:, rows]))
         _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
         yield from zip(rows[first].tolist(), counts.tolist(), strict=True)
@@ -226,11 +228,15 @@ class ClusterNodes:
         kept = self._domains.get(key)
         if kept is not None and kept[0] == self.labels_revision:
             return kept[1]
-        domains = np.where(self.live, self._hosts() if key == HOSTNAME_LABEL else self._values(key), NO_DOMAIN)
+        domains = np.where(
+            self.live_mask,
+            self._domain_ids_of_hosts() if key == HOSTNAME_LABEL else self._domain_ids_of_label(key),
+            NO_DOMAIN,
+        )
         self._domains[key] = (self.labels_revision, domains)
         return domains
 
-    def _values(self, key: str) -> Int64s:
+    def _domain_ids_of_label(self, key: str) -> Int64s:
         ids: dict[str, int] = {}
         by_set = [
             ids.setdefault(value, len(ids)) if value is not None else NO_DOMAIN
@@ -240,11 +246,11 @@ class ClusterNodes:
         _, found = np.unique(values, return_inverse=True)
         return np.where(values != NO_DOMAIN, found, NO_DOMAIN)
 
-    def _hosts(self) -> Int64s:
+    def _domain_ids_of_hosts(self) -> Int64s:
         """Returns [rows]: the row itself. Nodes whose hostname is not their name may share the id of another node."""
         hosts, explicit = np.arange(len(self.block)), self.explicit_hostnames()
         first: dict[str, int] = {}
-        for row in np.flatnonzero(self.live & np.isin(self.label_set, list(explicit))).tolist():
+        for row in np.flatnonzero(self.live_mask & np.isin(self.label_set, list(explicit))).tolist():
             hostname = explicit[int(self.label_set[row])]
             named = self._row_by_name.get(hostname)
             if not hostname:
@@ -257,19 +263,19 @@ class ClusterNodes:
 
     def explicit_hostnames(self) -> Mapping[int, str]:
         """Returns, by label set, each hostname that is not the node's name; "" if the hostname label is missing."""
-        self._look_at_sets()
+        self._index_new_label_sets()
         return self._explicit_hostnames
 
-    def virtual_sets(self) -> Mapping[int, tuple[str, str]]:
+    def lent_node_by_label_set(self) -> Mapping[int, tuple[str, str]]:
         """Returns, by label set of virtual nodes, the owner and the lent node in the labels; "" if one is missing."""
-        self._look_at_sets()
+        self._index_new_label_sets()
         return self._virtual_sets
 
     def own_count(self) -> int:
         """Returns the number of live nodes without virtual ones."""
-        return int((self.live & ~self.virtual).sum())
+        return int((self.live_mask & ~self.virtual_mask).sum())
 
-    def _look_at_sets(self) -> None:
+    def _index_new_label_sets(self) -> None:
         for index in range(self._sets_seen, len(self.label_sets)):
             labels = dict(self.label_sets[index])
             hostname = labels.get(HOSTNAME_LABEL)
@@ -279,18 +285,18 @@ class ClusterNodes:
                 self._virtual_sets[index] = labels.get(LENT_CLUSTER, ""), labels.get(LENT_NODE, "")
         self._sets_seen = len(self.label_sets)
 
-    def totals(self) -> tuple[dict[str, int], dict[str, int]]:
+    def allocatable_and_requested(self) -> tuple[dict[str, int], dict[str, int]]:
         """Returns allocatable and requested by resource, over the nodes that count here.
 
         Each node counts in one cluster.
         """
-        counted = self.counted
+        counted = self.counted_mask
         return (
             {name: _sum(self.allocatable[index, counted]) for name, index in self.resources.items()},
             {name: _sum(self.requested[index, counted]) for name, index in self.resources.items()},
         )
 
-    def _remove(self, rows: Iterable[int]) -> None:
+    def _remove_rows(self, rows: Iterable[int]) -> None:
         for row in list(rows):
             self.labels_revision += 1
             self.block[row] = NO_BLOCK
@@ -298,19 +304,19 @@ class ClusterNodes:
             self.allocatable[:, row] = 0
             self.requested[:, row] = 0
             self.ports.pop(row, None)
-            self.pods.drop(row)
+            self.pods.remove_pods(row)
             self._row_by_name.pop(self.names[row])
             self.names[row] = ""
             self._holes.append(row)
 
-    def _rows_for(self, names: Sequence[str]) -> Int64s:
+    def _ensure_rows(self, names: Sequence[str]) -> Int64s:
         rows = list(map(self._row_by_name.get, names))
         if None in rows:
-            self._add(list(dict.fromkeys(name for name, row in zip(names, rows, strict=True) if row is None)))
+            self._add_rows(list(dict.fromkeys(name for name, row in zip(names, rows, strict=True) if row is None)))
             rows = list(map(self._row_by_name.get, names))
         return np.array(rows, np.int64)
 
-    def _add(self, names: list[str]) -> None:
+    def _add_rows(self, names: list[str]) -> None:
         """Adds rows for names, each given once and not known. Holes are filled first."""
         holes = min(len(names), len(self._holes))
         for name in names[:holes]:
@@ -350,7 +356,7 @@ class ClusterNodes:
 
 def _sum(amounts: Int64s) -> int:
     """Returns the sum, saturated at 64 bits. NumPy's own sum of large amounts would overflow, so it adds two halves."""
-    return saturated((int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()))
+    return clamp_to_int64((int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()))
 
 
 def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:

@@ -16,7 +16,7 @@ from spillway.model import LabelSet, PodSelector, PodTerm, Requirement, Shape, S
 T = TypeVar("T", Spread, PodTerm)
 
 
-def candidates(shape: Shape, nodes: ClusterNodes) -> list[Shape]:
+def candidate_shapes(shape: Shape, nodes: ClusterNodes) -> list[Shape]:
     """Returns the shape once for each possible hash. In the first one, no pod of its template runs yet."""
     meant: list[tuple[PodSelector, Iterable[str] | None]] = [
         (entry.selector, (shape.namespace,)) for entry in shape.spread
@@ -34,7 +34,7 @@ def candidates(shape: Shape, nodes: ClusterNodes) -> list[Shape]:
 def _labels_matching(
     requirements: Sequence[Requirement], namespaces: Iterable[str] | None, nodes: ClusterNodes
 ) -> list[LabelSet]:
-    tables = nodes.pods.matching(namespaces, lambda table: matches_labels(requirements, dict(table.labels)))
+    tables = nodes.pods.tables_matching(namespaces, lambda table: matches_labels(requirements, dict(table.labels)))
     return [nodes.pods.tables[index].labels for index in tables]
 
 
@@ -42,14 +42,14 @@ def _with_hash(shape: Shape, label: tuple[str, str]) -> Shape:
     labels = tuple(sorted((dict(shape.traits.labels) | dict((label,))).items()))
     return replace(
         shape,
-        spread=tuple(_known(entry, label) for entry in shape.spread),
-        apart=tuple(_known(entry, label) for entry in shape.apart),
-        near=tuple(_known(entry, label) for entry in shape.near),
+        spread=tuple(_entry_with_hash(entry, label) for entry in shape.spread),
+        apart=tuple(_entry_with_hash(entry, label) for entry in shape.apart),
+        near=tuple(_entry_with_hash(entry, label) for entry in shape.near),
         traits=replace(shape.traits, labels=labels),
     )
 
 
-def _known(entry: T, label: tuple[str, str]) -> T:
+def _entry_with_hash(entry: T, label: tuple[str, str]) -> T:
     key, value = label
     requirements = (
         replace(one, values=(value,)) if one.key == key and is_of_own_template(one) else one

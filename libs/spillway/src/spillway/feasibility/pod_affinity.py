@@ -17,7 +17,7 @@ from spillway.model import HOSTNAME_LABEL, Int64s, PodTerm, Shape, Spread
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
-def over(key: str) -> str:
+def topology_suffix(key: str) -> str:
     return "" if key == HOSTNAME_LABEL else f" over {key}"
 
 
@@ -29,49 +29,58 @@ def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters
     """
     groups = _filter_near(shape, nodes, verdict) if shape.near else None
     for term in shape.apart:
-        barred = _in_domains_of(_pods_of_term(term, shape, nodes), term.key, nodes)
-        verdict.out(barred, f"anti-affinity{over(term.key)}")
+        barred = _nodes_sharing_domain(_tables_matching_term(term, shape, nodes), term.topology_key_or_hostname, nodes)
+        verdict.exclude_nodes(barred, f"anti-affinity{topology_suffix(term.topology_key_or_hostname)}")
     for key, barred in _barred_by_existing(shape, nodes):
-        verdict.out(barred, f"anti-affinity of pods that run{over(key)}")
-    if unknown := _unknown_to(shape, nodes):
-        verdict.out(nodes.pods.counts(unknown, len(nodes.block)) > 0, "pods with more labels than are known")
+        verdict.exclude_nodes(barred, f"anti-affinity of pods that run{topology_suffix(key)}")
+    if unknown := _unknown_pod_tables(shape, nodes):
+        verdict.exclude_nodes(
+            nodes.pods.pod_counts_of_tables(unknown, len(nodes.block)) > 0, "pods with more labels than are known"
+        )
     return groups
 
 
-def _unknown_to(shape: Shape, nodes: ClusterNodes) -> list[int]:
+def _unknown_pod_tables(shape: Shape, nodes: ClusterNodes) -> list[int]:
     """Returns the tables of pods with unknown labels that the shape's terms may match."""
-    if not nodes.pods.unknown:
+    if not nodes.pods.tables_with_unknown_labels:
         return []
     namespaces = {shape.namespace} if shape.spread else set()
     for term in (*shape.apart, *shape.near):
         found = namespaces_of(term, shape.namespace, nodes)
         if found is None:
-            return nodes.pods.unknown
+            return nodes.pods.tables_with_unknown_labels
         namespaces.update(found)
-    return [index for index in nodes.pods.unknown if nodes.pods.tables[index].namespace in namespaces]
+    return [
+        index for index in nodes.pods.tables_with_unknown_labels if nodes.pods.tables[index].namespace in namespaces
+    ]
 
 
-def own_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceiling]]:
+def anti_affinity_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceiling]]:
     """Yields the ceilings from the replicas' anti-affinity. A limit of one replica a node needs no ceiling."""
-    for key in dict.fromkeys(term.key for term in shape.apart if _is_own(term, shape, nodes)):
-        if key != HOSTNAME_LABEL or not one_node_a_host(nodes):
+    for key in dict.fromkeys(
+        term.topology_key_or_hostname for term in shape.apart if _is_selecting_own_replicas(term, shape, nodes)
+    ):
+        if key != HOSTNAME_LABEL or not has_unique_hostnames(nodes):
             domains = nodes.domains(key)
             size = int(domains.max(initial=NO_DOMAIN)) + 1
-            yield f"anti-affinity{over(key)}", Ceiling(domains, np.zeros(size, np.int64), 1, None)
+            yield f"anti-affinity{topology_suffix(key)}", Ceiling(domains, np.zeros(size, np.int64), 1, None)
 
 
-def one_node_a_host(nodes: ClusterNodes) -> bool:
+def has_unique_hostnames(nodes: ClusterNodes) -> bool:
     """Returns whether each node has a hostname that no other node has."""
     hosts = nodes.domains(HOSTNAME_LABEL)
-    return bool(((hosts == np.arange(len(hosts))) | ~nodes.live).all())
+    return bool(((hosts == np.arange(len(hosts))) | ~nodes.live_mask).all())
 
 
-def limits_a_node(shape: Shape, nodes: ClusterNodes) -> bool:
+def is_one_replica_per_node(shape: Shape, nodes: ClusterNodes) -> bool:
     """Returns whether a node takes at most one replica."""
     if shape.host_ports:
         return True
-    own = any(term.key == HOSTNAME_LABEL and _is_own(term, shape, nodes) for term in shape.apart)
-    return own and one_node_a_host(nodes)
+    own = any(
+        term.topology_key_or_hostname == HOSTNAME_LABEL and _is_selecting_own_replicas(term, shape, nodes)
+        for term in shape.apart
+    )
+    return own and has_unique_hostnames(nodes)
 
 
 def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Iterator[tuple[str, Ceiling]]:
@@ -79,27 +88,32 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) ->
 
     The constraints apply one after the other, as in the scheduler.
     """
-    keyed = nodes.live
+    keyed = nodes.live_mask
     for spread in shape.spread:
-        keyed = keyed & (nodes.domains(spread.key) != NO_DOMAIN)
+        keyed = keyed & (nodes.domains(spread.topology_key_or_hostname) != NO_DOMAIN)
     counting: dict[tuple[bool, bool], Bools] = {}  # Constraints that honor the same count the same nodes.
     for spread in shape.spread:
-        verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
+        verdict.exclude_nodes(
+            nodes.domains(spread.topology_key_or_hostname) == NO_DOMAIN,
+            f"no label {spread.topology_key_or_hostname}, over which it spreads",
+        )
         if not spread.selector.requirements:
             continue  # The scheduler counts no pod then, so the skew is always 0.
         honors = (spread.honor_affinity, spread.honor_taints)
         if honors not in counting:
-            counting[honors] = _counting(spread, shape, nodes, keyed)
+            counting[honors] = _counting_nodes(spread, shape, nodes, keyed)
         ceiling = _ceiling(spread, shape, nodes, counting[honors])
         if spread.others_only:
             height = ceiling.lowest
             full = ceiling.present > height
-            verdict.out(np.append(full, False)[ceiling.domains], f"spread over {spread.key}")
+            verdict.exclude_nodes(
+                np.append(full, False)[ceiling.domains], f"spread over {spread.topology_key_or_hostname}"
+            )
         else:
-            yield f"spread over {spread.key}", ceiling
+            yield f"spread over {spread.topology_key_or_hostname}", ceiling
 
 
-def _counting(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Bools:
+def _counting_nodes(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Bools:
     """Returns [rows]: the nodes whose pods a constraint counts. It depends only on honor_affinity and honor_taints."""
     verdict = NodeFilters(keyed)
     if spread.honor_affinity:
@@ -112,23 +126,23 @@ def _counting(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -
 def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, counting: Bools) -> Ceiling:
     """Returns the ceiling of a spread constraint. counting: the nodes whose pods it counts."""
     requirements = spread.selector.requirements
-    tables = nodes.pods.matching(
+    tables = nodes.pods.tables_matching(
         (shape.namespace,),
         lambda table: not table.terminating and matches_labels(requirements, dict(table.labels)),
     )
-    domains = nodes.domains(spread.key)
+    domains = nodes.domains(spread.topology_key_or_hostname)
     size = int(domains.max(initial=NO_DOMAIN)) + 1
     counted = np.bincount(domains[counting], minlength=size) > 0
-    pods = nodes.pods.counts(tables, len(domains))
+    pods = nodes.pods.pod_counts_of_tables(tables, len(domains))
     present = np.bincount(domains[counting], pods[counting], minlength=size).astype(np.int64)
     few = int(np.count_nonzero(counted)) < spread.min_domains
     return Ceiling(domains, present, spread.max_skew, None if few else counted)
 
 
-def _pods_of_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]:
+def _tables_matching_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]:
     """Returns the tables of pods that a term of the shape matches."""
     requirements = term.selector.requirements
-    return nodes.pods.matching(
+    return nodes.pods.tables_matching(
         namespaces_of(term, shape.namespace, nodes), lambda table: matches_labels(requirements, dict(table.labels))
     )
 
@@ -148,7 +162,7 @@ def namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str]
     return dict.fromkeys((*term.namespaces, *found))
 
 
-def _is_own(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> bool:
+def _is_selecting_own_replicas(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> bool:
     """Returns whether a term of a shape matches the shape's own replicas."""
     if not term.own or term.namespace_selector is None or shape.namespace in term.namespaces:
         return term.own
@@ -160,11 +174,11 @@ def namespace_labels(name: str, nodes: ClusterNodes) -> Mapping[str, str]:
     return {**nodes.namespaces.get(name, {}), NAMESPACE_LABEL: name}
 
 
-def _in_domains_of(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bools:
+def _nodes_sharing_domain(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bools:
     """Returns [rows]: whether the node's domain has pods of these tables."""
     domains = nodes.domains(key)
     taken = np.zeros(int(domains.max(initial=NO_DOMAIN)) + 2, np.bool_)
-    taken[domains[nodes.pods.counts(tables, len(domains)) > 0]] = True
+    taken[domains[nodes.pods.pod_counts_of_tables(tables, len(domains)) > 0]] = True
     taken[NO_DOMAIN] = False
     barred: Bools = taken[domains]
     return barred
@@ -174,13 +188,13 @@ def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str
     """Yields, for each topology key, the nodes excluded by running pods whose anti-affinity matches the replicas."""
     tables_by_key: dict[str, list[int]] = {}
     for bearer, term, tables in nodes.pods.terms_about(shape.namespace):
-        if means(term, bearer, shape, nodes):
-            tables_by_key.setdefault(term.key, []).extend(tables)
+        if is_selecting_shape(term, bearer, shape, nodes):
+            tables_by_key.setdefault(term.topology_key_or_hostname, []).extend(tables)
     for key, found in sorted(tables_by_key.items()):
-        yield key, _in_domains_of(found, key, nodes)
+        yield key, _nodes_sharing_domain(found, key, nodes)
 
 
-def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool:
+def is_selecting_shape(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool:
     """Returns whether a term of a pod in the namespace `bearer` matches the replicas of a shape."""
     named = term.namespaces or (() if term.namespace_selector is not None else (bearer,))
     selected = term.namespace_selector is not None and matches_labels(
@@ -196,19 +210,22 @@ def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Int
 
     In each term's domain there must be a pod that all terms match. The first replica is exempt.
     """
-    domains = [nodes.domains(term.key) for term in shape.near]
+    domains = [nodes.domains(term.topology_key_or_hostname) for term in shape.near]
     keyed = np.logical_and.reduce([found != NO_DOMAIN for found in domains])
-    verdict.out(~keyed, "affinity: no such label")
-    tables = set(_pods_of_term(shape.near[0], shape, nodes))
+    verdict.exclude_nodes(~keyed, "affinity: no such label")
+    tables = set(_tables_matching_term(shape.near[0], shape, nodes))
     for term in shape.near[1:]:
-        tables &= set(_pods_of_term(term, shape, nodes))
-    pods = nodes.pods.counts(tables, len(nodes.block)) > 0
+        tables &= set(_tables_matching_term(term, shape, nodes))
+    pods = nodes.pods.pod_counts_of_tables(tables, len(nodes.block)) > 0
     if any((pods & (found != NO_DOMAIN)).any() for found in domains):
         for term in shape.near:
-            verdict.out(~_in_domains_of(list(tables), term.key, nodes), f"affinity{over(term.key)}")
+            verdict.exclude_nodes(
+                ~_nodes_sharing_domain(list(tables), term.topology_key_or_hostname, nodes),
+                f"affinity{topology_suffix(term.topology_key_or_hostname)}",
+            )
         return None
-    if not all(_is_own(term, shape, nodes) for term in shape.near):
-        verdict.out(nodes.live, "affinity: no such pod runs")
+    if not all(_is_selecting_own_replicas(term, shape, nodes) for term in shape.near):
+        verdict.exclude_nodes(nodes.live_mask, "affinity: no such pod runs")
         return None
     _, groups = np.unique(np.stack(domains), axis=1, return_inverse=True)
     return np.where(keyed, groups.reshape(-1), NO_DOMAIN)

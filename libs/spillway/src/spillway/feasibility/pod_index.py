@@ -48,20 +48,20 @@ class PodIndex:
         self._chunks: list[tuple[Entries, int]] = []
         self._entries: Entries | None = Entries(_NONE, _NONE, _NONE)
 
-    def replace(self, rows: Int64s, tables: Iterable[PodTable], entries: Entries) -> None:
+    def replace_pods(self, rows: Int64s, tables: Iterable[PodTable], entries: Entries) -> None:
         """Replaces all pods of these rows. entries: their rows and tables are indices into `rows` and `tables`."""
         self._stamp += 1
         self._grow(int(rows.max(initial=-1)) + 1)
         self._stamp_of_row[rows] = self._stamp
         self._entries = None
         if len(entries.rows):
-            ids = np.array([self._id(table) for table in tables], np.int64)
+            ids = np.array([self._table_id(table) for table in tables], np.int64)
             found = Entries(rows[entries.rows], ids[entries.tables], entries.counts)
             self._chunks.append((found, self._stamp))
         if len(self._chunks) > CHUNKS_MAX:
             self.entries()
 
-    def drop(self, row: int) -> None:
+    def remove_pods(self, row: int) -> None:
         """Removes all pods of a row."""
         self._grow(row + 1)
         self._stamp += 1
@@ -70,10 +70,10 @@ class PodIndex:
 
     def entries(self) -> Entries:
         if self._entries is None:
-            self._entries = self._consolidated()
+            self._entries = self._merge_chunks()
         return self._entries
 
-    def matching(self, namespaces: Iterable[str] | None, matches: Callable[[PodTable], bool]) -> list[int]:
+    def tables_matching(self, namespaces: Iterable[str] | None, matches: Callable[[PodTable], bool]) -> list[int]:
         """Returns the ids of the tables in these namespaces (None: all) that meet a condition.
 
         The ids are valid until the next change.
@@ -86,7 +86,7 @@ class PodIndex:
         return [index for index in ids if matches(self.tables[index])]
 
     @property
-    def unknown(self) -> list[int]:
+    def tables_with_unknown_labels(self) -> list[int]:
         """Returns the tables of pods whose labels are unknown."""
         if self._unknown:
             self.entries()
@@ -97,7 +97,7 @@ class PodIndex:
         return self._by_namespace.keys()
 
     @property
-    def repelling(self) -> bool:
+    def has_repelling_pods(self) -> bool:
         """Returns whether a pod may keep any other pods away."""
         return bool(self._repelling)
 
@@ -117,7 +117,7 @@ class PodIndex:
             for (bearer, term), tables in self._repelling.get(about, {}).items():
                 yield bearer, term, tables
 
-    def counts(self, tables: Iterable[int], rows: int) -> Int64s:
+    def pod_counts_of_tables(self, tables: Iterable[int], rows: int) -> Int64s:
         """Returns [rows]: the number of pods of these tables on each row."""
         wanted = np.zeros(len(self.tables), np.bool_)
         wanted[list(tables)] = True
@@ -127,7 +127,7 @@ class PodIndex:
         here = wanted[entries.tables]
         return np.bincount(entries.rows[here], entries.counts[here], minlength=rows).astype(np.int64)[:rows]
 
-    def copied(self) -> "PodIndex":
+    def independent_copy(self) -> "PodIndex":
         """Returns a copy that can be changed on its own."""
         other = copy(self)
         for name, value in vars(self).items():
@@ -138,7 +138,7 @@ class PodIndex:
         other._repelling = {about: _copied(bearers) for about, bearers in self._repelling.items()}  # noqa: SLF001
         return other
 
-    def without(self, tables: Iterable[int]) -> "PodIndex":
+    def without_tables(self, tables: Iterable[int]) -> "PodIndex":
         """Returns a copy without the pods of these tables."""
         gone = np.zeros(len(self.tables), np.bool_)
         gone[list(tables)] = True
@@ -154,7 +154,7 @@ class PodIndex:
         if missing > 0:
             self._stamp_of_row = np.pad(self._stamp_of_row, (0, missing + rows // 4))
 
-    def _id(self, table: PodTable) -> int:
+    def _table_id(self, table: PodTable) -> int:
         known = self._ids.get(table)
         if known is None:
             known = self._ids[table] = len(self.tables)
@@ -163,12 +163,12 @@ class PodIndex:
             if table.labels == LABELS_UNKNOWN:
                 self._unknown.append(known)
             for term in table.apart:
-                for namespace in _named(term, table.namespace):
+                for namespace in _namespaces_repelled(term, table.namespace):
                     bearers = self._repelling.setdefault(namespace, {})
                     bearers.setdefault((table.namespace, term), []).append(known)
         return known
 
-    def _consolidated(self) -> Entries:
+    def _merge_chunks(self) -> Entries:
         kept = []
         for entries, stamp in self._chunks:
             # A merged chunk has, for each row, the entries that were newest at the merge.
@@ -188,7 +188,7 @@ class PodIndex:
         kept = [self.tables[index] for index in used.tolist()]
         self.tables, self._repelling, self._ids, self._by_namespace, self._unknown = [], {}, {}, {}, []
         for table in kept:
-            self._id(table)
+            self._table_id(table)
         return entries._replace(tables=np.searchsorted(used, entries.tables))
 
 
@@ -196,7 +196,7 @@ def _copied(bearers: Bearers) -> Bearers:
     return {key: tables.copy() for key, tables in bearers.items()}
 
 
-def _named(term: PodTerm, bearer: str) -> Iterable[str]:
+def _namespaces_repelled(term: PodTerm, bearer: str) -> Iterable[str]:
     if term.namespace_selector is not None:
         return (*term.namespaces, ANY_NAMESPACE)
     return term.namespaces or (bearer,)

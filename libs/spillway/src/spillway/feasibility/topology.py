@@ -62,7 +62,7 @@ class Ceiling:
     def lowest(self) -> int:
         return self.height(np.zeros(len(self.present), np.int64))
 
-    def outside(self, amounts: Int64s) -> int:
+    def sum_outside_domains(self, amounts: Int64s) -> int:
         """Returns the sum of amounts [rows] on nodes without a domain."""
         return int(amounts[self.domains == NO_DOMAIN].sum())
 
@@ -76,14 +76,14 @@ class SpreadBound:
         """The ceilings from the finest domains to the coarsest."""
         self._nested = _nested(takes, self.ceilings)
         self._certain: dict[int, int] = {}
-        self.possible = self._possible()
+        self.possible = self._compute_possible()
 
     @property
-    def ceilings_of_a_pod(self) -> int:
+    def extra_places_per_pod(self) -> int:
         """Returns how many of the places left one more counting pod may cost, besides its room."""
         return len(self.ceilings)
 
-    def certain(self, lost: int = 0) -> int:
+    def certain_replicas(self, lost: int = 0) -> int:
         """Returns the replicas that are placed for any picks, after the worst loss of room for `lost` replicas."""
         if lost not in self._certain:
             self._certain[lost] = max(0, min(self._find_certain(lost), self.possible))
@@ -96,19 +96,19 @@ class SpreadBound:
             (only,) = self.ceilings
             room = only.sums(self.takes)
             height = only.height(np.maximum(room - lost, 0))
-            return int(np.clip(height - only.present, 0, room).sum()) + only.outside(self.takes) - lost
+            return int(np.clip(height - only.present, 0, room).sum()) + only.sum_outside_domains(self.takes) - lost
         if self._nested is None:
-            return -(-max(0, self._packed() - lost) // len(self.ceilings))
-        return self._nested.least(lost) - lost
+            return -(-max(0, self._packed_replicas() - lost) // len(self.ceilings))
+        return self._nested.least_replicas(lost) - lost
 
-    def _possible(self) -> int:
+    def _compute_possible(self) -> int:
         takes, most = self.takes, int(self.takes.sum())
         for _ in range(ROUNDS):
             before = most
             for ceiling in self.ceilings:
                 room = ceiling.sums(takes)
                 allowed = np.clip(ceiling.height(room) - ceiling.present, 0, room)
-                most = min(most, int(allowed.sum()) + ceiling.outside(takes))
+                most = min(most, int(allowed.sum()) + ceiling.sum_outside_domains(takes))
                 bounded = ceiling.domains != NO_DOMAIN
                 takes = np.where(bounded, np.minimum(takes, np.append(allowed, 0)[ceiling.domains]), takes)
             if most == before:
@@ -118,7 +118,7 @@ class SpreadBound:
         heights = [ceiling.height(ceiling.sums(self.takes)) for ceiling in self.ceilings]
         return min(most, self._nested.total(heights))
 
-    def _packed(self) -> int:
+    def _packed_replicas(self) -> int:
         """Returns the replicas of one arrangement under the ceilings at their lowest, not of the best one."""
         rows = np.flatnonzero(self.takes)
         keys = np.stack([ceiling.domains[rows] for ceiling in self.ceilings])
@@ -142,7 +142,7 @@ class _Nested:
         self.parents = parents
         self.rooms = [ceiling.sums(takes) for ceiling in ceilings]
 
-    def _placed(self, heights: Sequence[int]) -> list[Int64s]:
+    def _replicas_by_domain(self, heights: Sequence[int]) -> list[Int64s]:
         """Returns [domains] for each ceiling: the replicas when each domain is full, at its height, or barred."""
         inner = self.rooms[0]
         levels = []
@@ -153,29 +153,29 @@ class _Nested:
         return levels
 
     def total(self, heights: Sequence[int]) -> int:
-        return int(self._placed(heights)[-1].sum())
+        return int(self._replicas_by_domain(heights)[-1].sum())
 
-    def _inner(self, levels: Sequence[Int64s], index: int) -> Int64s:
+    def _inner_room(self, levels: Sequence[Int64s], index: int) -> Int64s:
         """Returns [domains] of a ceiling: the replicas that the ceilings within it let in."""
         if index == 0:
             return self.rooms[0]
         return _sums(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
 
-    def _heights(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
+    def _heights_at_standstill(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
         """Returns the lowest heights at a standstill with a ceiling's emptiest domain at this level, and the sums."""
         heights = [ceiling.lowest for ceiling in self.ceilings]
         if self.ceilings[index].counted is not None:
             heights[index] = emptiest + self.ceilings[index].skew
-        levels = self._placed(heights)
+        levels = self._replicas_by_domain(heights)
         # Nothing bars the outermost domains from above: the emptiest of them is full, or barred within.
-        heights[-1] = self.ceilings[-1].height(np.maximum(self._inner(levels, len(self.ceilings) - 1) - lost, 0))
-        return heights, self._placed(heights)
+        heights[-1] = self.ceilings[-1].height(np.maximum(self._inner_room(levels, len(self.ceilings) - 1) - lost, 0))
+        return heights, self._replicas_by_domain(heights)
 
-    def least(self, lost: int) -> int:
+    def least_replicas(self, lost: int) -> int:
         """Returns the least replicas at a standstill, before `lost` is subtracted."""
         moving = [index for index, ceiling in enumerate(self.ceilings[:-1]) if ceiling.counted is not None]
         if not moving:
-            return int(self._heights(0, 0, lost)[1][-1].sum())
+            return int(self._heights_at_standstill(0, 0, lost)[1][-1].sum())
         index = moving[0]
         ceiling = self.ceilings[index]
         assert ceiling.counted is not None
@@ -184,14 +184,14 @@ class _Nested:
             return 0
         bends = self._bends(index, emptiest)
         for _ in range(STEPS_MAX):
-            if self._stands(index, emptiest, lost):
+            if self._may_stand_at_level(index, emptiest, lost):
                 break
             emptiest = self._next_level(index, emptiest, lost, bends)
-        return int(self._heights(index, emptiest, lost)[1][-1].sum())
+        return int(self._heights_at_standstill(index, emptiest, lost)[1][-1].sum())
 
-    def _stands(self, index: int, emptiest: int, lost: int) -> bool:
-        heights, levels = self._heights(index, emptiest, lost)
-        return self._may_stand(index, emptiest, heights, levels, lost)
+    def _may_stand_at_level(self, index: int, emptiest: int, lost: int) -> bool:
+        heights, levels = self._heights_at_standstill(index, emptiest, lost)
+        return self._may_stand_with_heights(index, emptiest, heights, levels, lost)
 
     def _bends(self, index: int, emptiest: int) -> list[int]:
         """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
@@ -208,30 +208,32 @@ class _Nested:
         found = np.unique(np.concatenate((low, begins, begins + room, full)))
         return [int(one) for one in found[found > emptiest]]
 
-    def _is_bent(self, index: int, least: int, most: int, lost: int) -> bool:
+    def _has_bend_between(self, index: int, least: int, most: int, lost: int) -> bool:
         """Returns whether the room of an outermost domain grows between these levels from less than `lost` to more."""
         if not lost:
             return False
         last = len(self.ceilings) - 1
-        before, after = (self._inner(self._heights(index, one, lost)[1], last) for one in (least, most))
+        before, after = (
+            self._inner_room(self._heights_at_standstill(index, one, lost)[1], last) for one in (least, most)
+        )
         return bool(((before < lost) & (after > lost)).any())
 
     def _next_level(self, index: int, emptiest: int, lost: int, bends: list[int]) -> int:
         """Returns the next level with a possible standstill, or a level below it. The present level has none."""
         bend = next((one for one in bends if one > emptiest), emptiest + 1)
         least, most = emptiest + 1, bend - 1
-        while most > least and self._is_bent(index, emptiest, most, lost):
+        while most > least and self._has_bend_between(index, emptiest, most, lost):
             most = (least + most) // 2
         if most <= least:
             return least
-        if not self._stands(index, most, lost):
+        if not self._may_stand_at_level(index, most, lost):
             return most + 1
         while least < most:  # From the first such level on, all levels stand.
             middle = (least + most) // 2
-            least, most = (least, middle) if self._stands(index, middle, lost) else (middle + 1, most)
+            least, most = (least, middle) if self._may_stand_at_level(index, middle, lost) else (middle + 1, most)
         return least
 
-    def _may_stand(
+    def _may_stand_with_heights(
         self, index: int, emptiest: int, heights: Sequence[int], levels: Sequence[Int64s], lost: int
     ) -> bool:
         """Returns whether a standstill is possible while the emptiest domain of a ceiling is at this level.
@@ -241,7 +243,7 @@ class _Nested:
         """
         ceiling = self.ceilings[index]
         low = (ceiling.present <= emptiest) & (ceiling.counted if ceiling.counted is not None else True)
-        if bool((low & (ceiling.present + self._inner(levels, index) <= emptiest + lost)).any()):
+        if bool((low & (ceiling.present + self._inner_room(levels, index) <= emptiest + lost)).any()):
             return True
         room, full = self.rooms[index], emptiest + ceiling.skew
         most = np.clip(full - ceiling.present, 0, room)

@@ -28,13 +28,13 @@ class NamespaceClaims:
 NO_CLAIMS = NamespaceClaims()
 
 
-def claims_of(facts: NamespaceFacts) -> NamespaceClaims:
+def volume_claims_of(facts: NamespaceFacts) -> NamespaceClaims:
     if not (facts.volume_claims or facts.volume_claims_left_out):
         return NO_CLAIMS
     return NamespaceClaims({claim.name: claim for claim in facts.volume_claims}, facts.volume_claims_left_out)
 
 
-def limited(shape: Shape, known: NamespaceClaims) -> Shape:
+def with_volume_limits(shape: Shape, known: NamespaceClaims) -> Shape:
     """Returns the shape with the volume limits of the cluster whose claims are given."""
     limits: list[VolumeLimit] = []
     for name in shape.volume_claims:
@@ -44,7 +44,7 @@ def limited(shape: Shape, known: NamespaceClaims) -> Shape:
     return shape if found == shape.volume_limits else replace(shape, volume_limits=found)
 
 
-def uncomputed(there: Iterable[tuple[str, Shape, NamespaceClaims]]) -> tuple[str, ...]:
+def volume_claim_warnings(there: Iterable[tuple[str, Shape, NamespaceClaims]]) -> tuple[str, ...]:
     """Returns warnings for the user about volume claims that the computation ignores.
 
     there: (cluster, shape in that cluster, claims of the shape's namespace there).
@@ -52,12 +52,12 @@ def uncomputed(there: Iterable[tuple[str, Shape, NamespaceClaims]]) -> tuple[str
     clusters_by_text: dict[str, list[str]] = {}
     for cluster, shape, known in there:
         for name in shape.volume_claims:
-            for why in _not_computed(known, name):
+            for why in _reasons_not_computed(known, name):
                 clusters_by_text.setdefault(f"volume claim {name} in {{}}: {why}", []).append(cluster)
     return tuple(text.format(", ".join(clusters)) for text, clusters in clusters_by_text.items())
 
 
-def _not_computed(known: NamespaceClaims, name: str) -> Iterable[str]:
+def _reasons_not_computed(known: NamespaceClaims, name: str) -> Iterable[str]:
     claim = known.claims.get(name)
     if known.unread and (claim is None or not claim.bound):
         yield f"our account may not read on which nodes its volume is: {known.unread}"

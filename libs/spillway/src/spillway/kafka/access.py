@@ -104,10 +104,10 @@ class KafkaAccess:
     who: str = "this client"
     proof: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    async def arguments(self) -> dict[str, Any]:
+    async def client_arguments(self) -> dict[str, Any]:
         """Returns the arguments of an aiokafka client that is created now. Finds a broker that answers."""
         tls = self.proof.get("ssl_context")
-        return {"bootstrap_servers": await answering(self.bootstrap, tls=tls), **self.proof}
+        return {"bootstrap_servers": await find_answering_broker(self.bootstrap, tls=tls), **self.proof}
 
     def check_allowed(self, error: BaseException, verb: str) -> None:
         """Raises NotAllowed if a client's error means a missing right. verb: the operation, for the text."""
@@ -119,7 +119,7 @@ class KafkaAccess:
                     f"Kafka: {self.who} may not {verb} {kind} {names}: see deploy/kafka/acls.sh"
                 ) from error
 
-    async def explain(self, error: BaseException, verb: str) -> None:
+    async def raise_known_reason(self, error: BaseException, verb: str) -> None:
         """Raises NotAllowed or LetNotIn if the reason is known. aiokafka's own error has no reason: it only logs it."""
         self.check_allowed(error, verb)
         reason = await self._refusal() if isinstance(error, KafkaConnectionError) else ""
@@ -140,11 +140,11 @@ class KafkaAccess:
             except (TimeoutError, ConnectionRefusedError):
                 continue
             except Exception as error:  # Another program may listen there, and aiokafka decodes any answer.
-                return f"Kafka at {broker} lets {self.who} not in: {self._hidden(self._reason(error))}"
+                return f"Kafka at {broker} lets {self.who} not in: {self._hide_password(self._reason(error))}"
             return ""
         return ""
 
-    def _hidden(self, text: str) -> str:
+    def _hide_password(self, text: str) -> str:
         """Hides the password in a text: a broker may repeat its request in an error."""
         password = self.proof.get("sasl_plain_password", "")
         return text.replace(password, "(hidden)") if password else text
@@ -162,47 +162,51 @@ class KafkaAccess:
         return f"{cause or type(cause).__name__}; is {protocol} what that port speaks?"
 
 
-def access_to(bootstrap: str, security: KafkaSecurity) -> KafkaAccess:
+def load_kafka_access(bootstrap: str, security: KafkaSecurity) -> KafkaAccess:
     """Reads the files of the credentials. Raises OperatorError for a file that is wrong."""
     proof: dict[str, Any] = {"security_protocol": security.protocol}
     if security.is_tls:
-        proof["ssl_context"] = _tls(security)
+        proof["ssl_context"] = _tls_context(security)
     if security.is_sasl:
         proof |= {
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username,
-            "sasl_plain_password": _password(security.password_file),
+            "sasl_plain_password": _read_password(security.password_file),
         }
     return KafkaAccess(bootstrap, f"user {security.username!r}" if security.is_sasl else "this client", proof)
 
 
-def _tls(security: KafkaSecurity) -> ssl.SSLContext:
+def _tls_context(security: KafkaSecurity) -> ssl.SSLContext:
     if security.ca_file:
-        _read("CA file", security.ca_file)
+        _read_file("CA file", security.ca_file)
     try:
         context = ssl.create_default_context(cafile=security.ca_file or None)
     except ssl.SSLError as error:
-        raise OperatorError(f"Kafka: CA file {security.ca_file!r}: {_of(error)}: expected certificates, PEM") from error
+        raise OperatorError(
+            f"Kafka: CA file {security.ca_file!r}: {_ssl_error_text(error)}: expected certificates, PEM"
+        ) from error
     if not security.certificate_file:
         return context
 
-    def no_phrase() -> Never:
+    def refuse_pass_phrase() -> Never:
         raise OperatorError(f"Kafka: key file {security.key_file!r}: encrypted: expected a key without a pass phrase")
 
-    _read("certificate file", security.certificate_file)
-    _read("key file", security.key_file)
+    _read_file("certificate file", security.certificate_file)
+    _read_file("key file", security.key_file)
     try:
-        context.load_cert_chain(security.certificate_file, security.key_file, no_phrase)
+        context.load_cert_chain(security.certificate_file, security.key_file, refuse_pass_phrase)
     except ssl.SSLError as error:
         files = f"certificate file {security.certificate_file!r} and key file {security.key_file!r}"
-        raise OperatorError(f"Kafka: {files}: {_of(error)}: expected a certificate and its key, PEM") from error
+        raise OperatorError(
+            f"Kafka: {files}: {_ssl_error_text(error)}: expected a certificate and its key, PEM"
+        ) from error
     return context
 
 
-def _password(name: str) -> str:
+def _read_password(name: str) -> str:
     """Returns the text of the file without its final line break."""
     try:
-        password = _read("password file", name).decode().rstrip("\r\n")
+        password = _read_file("password file", name).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise OperatorError(f"Kafka: password file {name!r}: expected text, UTF-8") from None
     if not password:
@@ -210,7 +214,7 @@ def _password(name: str) -> str:
     return password
 
 
-def _read(what: str, name: str) -> bytes:
+def _read_file(what: str, name: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
@@ -218,7 +222,7 @@ def _read(what: str, name: str) -> bytes:
         raise OperatorError(f"Kafka: {what} {shown}: {error.strerror}: expected a file that can be read") from None
 
 
-def _of(error: ssl.SSLError) -> str:
+def _ssl_error_text(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).replace("_", " ").lower()
 
 
@@ -245,7 +249,7 @@ async def keep_trying(attempt: Callable[[], Awaitable[T]], seconds: float, wait:
         raise BusUnavailable(f"no answer from the log within {seconds} s: {last!r}") from error
 
 
-async def answering(
+async def find_answering_broker(
     bootstrap: str, patience_seconds: float = PATIENCE_SECONDS, tls: ssl.SSLContext | None = None
 ) -> str:
     """Returns one of these brokers that answers.
@@ -262,7 +266,7 @@ async def answering(
     try:
         while brokers or asked:
             if brokers:
-                asked.add(asyncio.create_task(_answers(brokers.pop(), tls)))
+                asked.add(asyncio.create_task(_address_if_answering(brokers.pop(), tls)))
             patience = patience_seconds if brokers else None
             done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             for broker in filter(None, (task.result() for task in done)):
@@ -273,7 +277,7 @@ async def answering(
             task.cancel()
 
 
-async def _answers(broker: str, tls: ssl.SSLContext | None) -> str:
+async def _address_if_answering(broker: str, tls: ssl.SSLContext | None) -> str:
     """Returns the broker's address once it answers; empty when it does not. Every broker answers ApiVersions."""
     host, _, port = broker.rpartition(":")
     with suppress(OSError, EOFError, TimeoutError):

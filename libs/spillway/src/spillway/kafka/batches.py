@@ -12,7 +12,13 @@ from typing import Any, Final
 
 from spillway.dead_letters import RECORD_BYTES_MAX, UNREAD_HEADER, UNREAD_KIND_HEADER
 from spillway.kafka.internals import memory_records
-from spillway.kafka.unpacking import UNPACKED_BYTES_MAX, CannotUnpack, StatesTooMuch, bound_for, unpacked
+from spillway.kafka.unpacking import (
+    UNPACKED_BYTES_MAX,
+    CannotUnpack,
+    StatesTooMuch,
+    unpack_records,
+    unpacked_bytes_bound,
+)
 
 UNPACKED_AT_ONCE_BYTES: Final = RECORD_BYTES_MAX
 """The decompressed bytes of one partition after which the rest of a fetch is dropped and fetched again.
@@ -90,7 +96,7 @@ class Taken:
     records: int = 0
     vain_bytes: int = 0
 
-    def is_enough(self) -> bool:
+    def is_bound_reached(self) -> bool:
         return (
             self.unpacked_bytes >= UNPACKED_AT_ONCE_BYTES
             or self.packed_bytes >= PACKED_AT_ONCE_BYTES
@@ -123,13 +129,15 @@ class KafkaBatch:
 
     def __iter__(self) -> Iterator[Any]:
         try:
-            yield from self._plain()
+            yield from self._uncompressed_batch()
         except (CannotUnpack, TooManyRecords) as error:
-            yield self._unread("size", f"{error}; nothing in its batch can be read")
+            yield self._make_unread_rest("size", f"{error}; nothing in its batch can be read")
         except UnicodeDecodeError as error:
-            yield self._unread("headers", f"the name of a header: {error}; nothing behind it in its batch can be read")
+            yield self._make_unread_rest(
+                "headers", f"the name of a header: {error}; nothing behind it in its batch can be read"
+            )
 
-    def _plain(self) -> Any:
+    def _uncompressed_batch(self) -> Any:
         """Returns aiokafka's batch with uncompressed records. Raises CannotUnpack or TooManyRecords."""
         if self._raw[_MAGIC_AT] < _VERSION_2:
             # Such a batch is one record, or several that are compressed, perhaps twice. Brokers since 0.11 write none
@@ -143,7 +151,7 @@ class KafkaBatch:
         if fields[_RECORDS] > BATCH_RECORDS_MAX:
             raise TooManyRecords(f"{fields[_RECORDS]} records: expected at most {BATCH_RECORDS_MAX}")
         codec = fields[_ATTRIBUTES] & _CODEC
-        records = self._unpacked(codec) if codec else b""
+        records = self._unpack_records(codec) if codec else b""
         self._taken.records += fields[_RECORDS]
         if not codec:
             return self._batch
@@ -151,11 +159,11 @@ class KafkaBatch:
         fields[_ATTRIBUTES] &= ~_CODEC
         return memory_records(_HEADER.pack(*fields) + records).next_batch()
 
-    def _unpacked(self, codec: int) -> bytes:
+    def _unpack_records(self, codec: int) -> bytes:
         packed = bytes(self._raw[_HEADER.size :])
-        bound = bound_for(len(packed))
+        bound = unpacked_bytes_bound(len(packed))
         try:
-            records = unpacked(codec, packed, bound)
+            records = unpack_records(codec, packed, bound)
         except StatesTooMuch:
             raise
         except CannotUnpack:
@@ -166,7 +174,7 @@ class KafkaBatch:
         self._taken.unpacked_bytes += len(records)
         return records
 
-    def _unread(self, kind: str, reason: str) -> UnreadRest:
+    def _make_unread_rest(self, kind: str, reason: str) -> UnreadRest:
         timestamp, timestamp_type = -1, 0
         if self._raw[_MAGIC_AT] >= _VERSION_2:
             timestamp, timestamp_type = self._batch.max_timestamp, self._batch.timestamp_type
@@ -185,7 +193,7 @@ class KafkaBatches:
 
     def has_next(self) -> bool:
         """Returns whether aiokafka gets another batch. Batches that are dropped here are fetched again."""
-        return not self._taken.is_enough() and bool(self._records.has_next())
+        return not self._taken.is_bound_reached() and bool(self._records.has_next())
 
     def size_in_bytes(self) -> int:
         return int(self._records.size_in_bytes())

@@ -36,15 +36,22 @@ from spillway.bus import (
     Writer,
     partition_of,
 )
-from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing, sending
+from spillway.dead_letters import RECORD_BYTES_MAX, outgoing_record, record_headers, trace_sending
 from spillway.events import Event, TurnTaken
 from spillway.kafka import internals
-from spillway.kafka.access import WORLD, access_to, keep_trying
+from spillway.kafka.access import WORLD, keep_trying, load_kafka_access
 from spillway.kafka.feed import KafkaFeed
 from spillway.kafka.fetch_sessions import SessionClient
 from spillway.kafka.member import GroupMember, GroupSeat
 from spillway.kafka.settings import KafkaSettings, cluster_group, standby_group, transactional_id
-from spillway.kafka.topics import LogReader, TopicsState, hidden, log_changed, tune_aiokafka, unmarked
+from spillway.kafka.topics import (
+    LogReader,
+    TopicsState,
+    find_unmarked_partitions,
+    tune_aiokafka,
+    wait_for_hidden_partitions,
+    wait_for_log_change,
+)
 
 __all__ = ["KafkaBus", "KafkaFeed", "KafkaSettings", "KafkaStandbyTurn", "KafkaWriter"]
 
@@ -63,7 +70,7 @@ class KafkaBus:
     def __init__(self, settings: KafkaSettings, fleet: str, source: str) -> None:
         self.settings = settings
         self.source = source
-        self.access = access_to(settings.bootstrap, settings.security)
+        self.access = load_kafka_access(settings.bootstrap, settings.security)
         self._wanted_fleet = fleet
         self._state = TopicsState("", {})
         self._usable: frozenset[internals.Point] = frozenset()
@@ -81,7 +88,7 @@ class KafkaBus:
         if self._wanted_fleet and self._wanted_fleet != self.fleet:
             raise OtherFleet(f"this log is of fleet {self.fleet!r}, not of {self._wanted_fleet!r}")
         times = (self.settings.fleet_check_seconds, self.settings.request_seconds)
-        self._change = asyncio.create_task(log_changed(self._state, self._read_log, *times))
+        self._change = asyncio.create_task(wait_for_log_change(self._state, self._read_log, *times))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -95,7 +102,7 @@ class KafkaBus:
     def fleet(self) -> str:
         return self._state.fleet
 
-    async def fleet_changed(self) -> str:
+    async def wait_for_fleet_change(self) -> str:
         """Waits until the log belongs to another fleet or to none; returns the reason. The process must then stop."""
         return await asyncio.shield(self._change)
 
@@ -108,14 +115,14 @@ class KafkaBus:
     # ── Writing ──
 
     async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
-        records = [outgoing(event) for event in events]
+        records = [outgoing_record(event) for event in events]
         started = time.monotonic()
         producer: Any = None
         try:
             async with asyncio.timeout(self.settings.publish_seconds), self._in_flight:
                 producer = await self.retry_until(self.settings.publish_seconds, self._open_producer)
-                with sending(records, traces, self.source) as told:
-                    positions = await self.send(producer, told)
+                with trace_sending(records, traces, self.source) as told:
+                    positions = await self.send_records(producer, told)
         except TimeoutError as error:
             # The producer is kept: records that it already has are written before later ones.
             raise BusUnavailable(f"not acknowledged within {self.settings.publish_seconds} s") from error
@@ -131,13 +138,13 @@ class KafkaBus:
             metrics.EVENTS_PUBLISHED.labels(position.topic).inc()
         return positions
 
-    async def send(self, producer: Any, records: Sequence[Outgoing]) -> tuple[Position, ...]:
+    async def send_records(self, producer: Any, records: Sequence[Outgoing]) -> tuple[Position, ...]:
         """Sends all records in order, then waits for all acknowledgements. Raises aiokafka's errors. No deadline."""
         places = [(r, partition_of(r.address.partition_by, self.partition_count(r.address.topic))) for r in records]
         moment = datetime.now(UTC).isoformat()
         waiting = []
         for record, partition in places:
-            headers = headers_for(record, self.fleet, self.source, str(uuid.uuid4()), moment)
+            headers = record_headers(record, self.fleet, self.source, str(uuid.uuid4()), moment)
             name = self.topic_name(record.address.topic)
             sent = await producer.send(name, record.value, record.key, partition, headers=list(headers))
             sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # Else asyncio warns.
@@ -155,16 +162,16 @@ class KafkaBus:
 
     async def started_producer(self, **options: Any) -> Any:
         producer = AIOKafkaProducer(
-            **await self.access.arguments(),
+            **await self.access.client_arguments(),
             acks="all",
             linger_ms=0,
             max_request_size=RECORD_BYTES_MAX,
             request_timeout_ms=int(self.settings.request_seconds * 1000),
             **options,
         )
-        return await self._started(producer)
+        return await self._start_client(producer)
 
-    async def _started(self, client: Any) -> Any:
+    async def _start_client(self, client: Any) -> Any:
         try:
             await client.start()
         except BaseException as error:
@@ -173,19 +180,22 @@ class KafkaBus:
                 # A broker that comes back lists no broker, not even itself, until it is admitted. aiokafka asserts that
                 # there is one.
                 raise KafkaConnectionError(str(error)) from error
-            await self.access.explain(error, "use")
+            await self.access.raise_known_reason(error, "use")
             raise
         return client
 
     # ── Reading ──
 
     @contextlib.asynccontextmanager
-    async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
+    async def follow_topics(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
         isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
         async with self._reader(isolation, topics) as consumer, self._reader("read_uncommitted", topics) as uncommitted:
             feed = KafkaFeed(self, consumer, uncommitted, topics, self._sessions(consumer))
-            await self.retry_until(self.settings.start_seconds, lambda: feed.place(start))
-            with metrics.TOPIC_LAG.told_by(feed.lags), metrics.TOPIC_AGE.told_by(feed.ages):
+            await self.retry_until(self.settings.start_seconds, lambda: feed.seek_to_start(start))
+            with (
+                metrics.TOPIC_LAG.collecting_values_from(feed.lag_by_topic),
+                metrics.TOPIC_AGE.collecting_values_from(feed.age_seconds_by_topic),
+            ):
                 yield feed
 
     @contextlib.asynccontextmanager
@@ -198,7 +208,7 @@ class KafkaBus:
 
     async def _started_reader(self, isolation: str, topics: Sequence[Topic]) -> Any:
         consumer = AIOKafkaConsumer(
-            **await self.access.arguments(),
+            **await self.access.client_arguments(),
             isolation_level=isolation,
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -209,9 +219,9 @@ class KafkaBus:
                 self.settings.idle_fetch_seconds * 1000
             ),  # The longest wait of the fetching task before it looks at all partitions again.
         )
-        await self._started(consumer)
+        await self._start_client(consumer)
         if internals.TOPICS_AT_ONCE in self._usable:
-            await internals.learn_of_topics(consumer, [self.topic_name(topic) for topic in topics])
+            await internals.request_topic_metadata(consumer, [self.topic_name(topic) for topic in topics])
         return consumer
 
     def _sessions(self, consumer: Any) -> SessionClient | None:
@@ -224,18 +234,22 @@ class KafkaBus:
         )
         return sessions
 
-    async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
+    async def find_unmarked_partitions(self, topics: Sequence[Topic]) -> list[TopicPartition]:
         """Returns the partitions of a fenced writer's topics that end in records without a transaction mark."""
-        async with self._both(topics) as (committed, written):
-            return await unmarked(committed, written, self._places(topics), self.settings.marks_seconds)
+        async with self._open_both_readers(topics) as (committed, written):
+            return await find_unmarked_partitions(
+                committed, written, self._partitions_of(topics), self.settings.marks_seconds
+            )
 
-    async def hidden(self, topics: Sequence[Topic]) -> list[TopicPartition]:
+    async def wait_for_hidden_partitions(self, topics: Sequence[Topic]) -> list[TopicPartition]:
         """Returns the partitions where a writer's commits have been without marks for longer than hidden_seconds."""
-        async with self._both(topics) as (committed, written):
-            return await hidden(committed, written, self._places(topics), self.settings.hidden_seconds)
+        async with self._open_both_readers(topics) as (committed, written):
+            return await wait_for_hidden_partitions(
+                committed, written, self._partitions_of(topics), self.settings.hidden_seconds
+            )
 
     @contextlib.asynccontextmanager
-    async def _both(self, topics: Sequence[Topic]) -> AsyncIterator[tuple[Any, Any]]:
+    async def _open_both_readers(self, topics: Sequence[Topic]) -> AsyncIterator[tuple[Any, Any]]:
         """Opens a reader of committed records and a reader of all records."""
         async with (
             self._reader("read_committed", topics) as committed,
@@ -243,17 +257,17 @@ class KafkaBus:
         ):
             yield committed, written
 
-    def _places(self, topics: Sequence[Topic]) -> list[TopicPartition]:
+    def _partitions_of(self, topics: Sequence[Topic]) -> list[TopicPartition]:
         return [TopicPartition(self.topic_name(one), n) for one in topics for n in range(self.partition_count(one))]
 
     # ── Turns ──
 
-    def cluster_turns(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
+    def join_cluster_group(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
         group = cluster_group(self.fleet, service)
         return self._membership(group, CLUSTERS, instance, self.settings.cluster_session_seconds)
 
     @contextlib.asynccontextmanager
-    async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
+    async def join_standby_group(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
         topic = CLAIM_TOPIC_BY_SERVICE[service]
         group, session_seconds = standby_group(self.fleet, service), self.settings.session_seconds
         async with self._membership(group, topic, instance, session_seconds) as member:
@@ -269,28 +283,30 @@ class KafkaBus:
     ) -> AsyncIterator[GroupMember]:
         async def join(seat: GroupSeat) -> None:
             await self.retry_until(
-                self.settings.start_seconds, lambda: self._join(seat, group, topic, instance, session_seconds)
+                self.settings.start_seconds, lambda: self._join_group(seat, group, topic, instance, session_seconds)
             )
 
         settings, says_good_bye = self.settings, internals.GOOD_BYE in self._usable
         member = GroupMember(group, self.partition_count(topic), settings.let_go_seconds, join)
-        await member.sit_down()
+        await member.join_group()
         staying = asyncio.create_task(
-            member.stay(settings.heartbeat_seconds, settings.retry_seconds_max, self.close_later)
+            member.stay_in_group(settings.heartbeat_seconds, settings.retry_seconds_max, self.close_later)
         )
         try:
             yield member
         finally:
             staying.cancel()
-            member.set(frozenset())
+            member.set_partitions(frozenset())
             if member.seat is not None and member.seat.consumer is not None:
                 # Leaving gives its turns away at once, also when this instance joins again as a new life.
                 leaving = self.close_later(member.seat.leave(says_good_bye))
                 await asyncio.wait([leaving], timeout=self.settings.close_seconds)
 
-    async def _join(self, seat: GroupSeat, group: str, topic: Topic, instance: str, session_seconds: float) -> None:
+    async def _join_group(
+        self, seat: GroupSeat, group: str, topic: Topic, instance: str, session_seconds: float
+    ) -> None:
         seat.consumer = consumer = AIOKafkaConsumer(
-            **await self.access.arguments(),
+            **await self.access.client_arguments(),
             group_id=group,
             group_instance_id=instance,
             session_timeout_ms=int(session_seconds * 1000),
@@ -302,24 +318,24 @@ class KafkaBus:
             request_timeout_ms=int((session_seconds + self.settings.request_seconds) * 1000),  # joining waits it out
         )
         consumer.subscribe([self.topic_name(topic)], listener=seat)
-        await self._started(consumer)
+        await self._start_client(consumer)
 
     # ── The log itself ──
 
     async def _read_log(self) -> TopicsState:
         async with LogReader(self.access, self.settings.topic_prefix) as reader:
-            return await reader.read()
+            return await reader.read_topics_state()
 
     async def retry_until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T:
         """Calls attempt until it succeeds and returns its answer. Raises BusUnavailable after `seconds`."""
         return await keep_trying(attempt, seconds, self.settings.retry_seconds, self.settings.retry_seconds_max)
 
     def close_later(self, stop: Awaitable[None]) -> asyncio.Task[None]:
-        async def quietly() -> None:
+        async def stop_quietly() -> None:
             with contextlib.suppress(*WORLD, AssertionError):
                 await stop
 
-        task = asyncio.create_task(quietly())
+        task = asyncio.create_task(stop_quietly())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
@@ -335,16 +351,16 @@ class KafkaWriter:
         self._over = ""
         self.epoch = -1
 
-    async def take(self, turn: TurnTaken, unmarked: Sequence[TopicPartition]) -> None:
+    async def take_turn(self, turn: TurnTaken, unmarked: Sequence[TopicPartition]) -> None:
         """Writes the turn. unmarked: partitions whose open end gets the marks of this transaction."""
-        self.epoch = (await self._write([outgoing(turn)], unmarked))[0].offset
+        self.epoch = (await self._write_transaction([outgoing_record(turn)], unmarked))[0].offset
 
-    async def write(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
+    async def write_events(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         """Writes events in one transaction. ValueError for a too large event: nothing was sent, it can still write."""
-        with sending([outgoing(event) for event in events], traces, self._bus.source) as records:
-            await self._write(records)
+        with trace_sending([outgoing_record(event) for event in events], traces, self._bus.source) as records:
+            await self._write_transaction(records)
 
-    async def _write(
+    async def _write_transaction(
         self, records: Sequence[Outgoing], unmarked: Sequence[TopicPartition] = ()
     ) -> tuple[Position, ...]:
         async with self._one_at_a_time:
@@ -354,8 +370,8 @@ class KafkaWriter:
             try:
                 async with asyncio.timeout(self._bus.settings.write_seconds):
                     await self._producer.begin_transaction()
-                    internals.mark_too(self._producer, unmarked)
-                    positions = await self._bus.send(self._producer, records)
+                    internals.add_partitions_to_transaction(self._producer, unmarked)
+                    positions = await self._bus.send_records(self._producer, records)
                     await self._producer.commit_transaction()
             except Exception as error:
                 self._over = repr(error)
@@ -379,27 +395,30 @@ class KafkaStandbyTurn:
         self._member = member
         self._writer: KafkaWriter | None = None
 
-    async def wait(self) -> Writer:
+    async def wait_for_turn(self) -> Writer:
         while True:
             self.close_writer("the turn is taken anew")
-            await self._member.until(holds=True)
+            await self._member.wait_until_holding(holds=True)
             with contextlib.suppress(OutcomeUnknown, *WORLD):
-                return await self._take()
+                return await self._take_turn()
             await asyncio.sleep(self._bus.settings.retry_seconds)
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Returns when the turn is over. Hidden commits also end it, because the next writer writes their marks."""
-        ends = {asyncio.create_task(self._member.until(holds=False)), asyncio.create_task(self._hidden())}
+        ends = {
+            asyncio.create_task(self._member.wait_until_holding(holds=False)),
+            asyncio.create_task(self._wait_for_hidden_commits()),
+        }
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
 
-    async def _hidden(self) -> None:
+    async def _wait_for_hidden_commits(self) -> None:
         while True:
             try:
-                places = await self._bus.hidden(self._topics())
+                places = await self._bus.wait_for_hidden_partitions(self._topics())
             except (BusUnavailable, *WORLD):
                 await asyncio.sleep(self._bus.settings.retry_seconds_max)
             else:
@@ -412,7 +431,7 @@ class KafkaStandbyTurn:
     def _topics(self) -> list[Topic]:
         return [topic for topic in TOPICS if topic.emitter == self._service]
 
-    async def _take(self) -> Writer:
+    async def _take_turn(self) -> Writer:
         async with asyncio.timeout(self._bus.settings.write_seconds):
             producer = await self._bus.started_producer(
                 transactional_id=transactional_id(self._bus.settings.topic_prefix, self._bus.fleet, self._service),
@@ -420,8 +439,8 @@ class KafkaStandbyTurn:
             )
         self._writer = KafkaWriter(self._bus, producer)
         # Before anything is read: commits without a mark become visible now, and not at some later commit.
-        unmarked = await self._bus.unmarked(self._topics())
-        await self._writer.take(TurnTaken(self._service, "", self._instance), unmarked)
+        unmarked = await self._bus.find_unmarked_partitions(self._topics())
+        await self._writer.take_turn(TurnTaken(self._service, "", self._instance), unmarked)
         return self._writer
 
     def close_writer(self, reason: str) -> None:

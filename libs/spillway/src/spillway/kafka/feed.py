@@ -14,7 +14,7 @@ from spillway.dead_letters import LetterReading, StoredRecord
 from spillway.kafka.access import KafkaAccess
 from spillway.kafka.fetch_sessions import SessionClient
 from spillway.kafka.settings import KafkaSettings
-from spillway.retention import clamped
+from spillway.retention import skip_deleted_records
 
 T = TypeVar("T")
 
@@ -57,24 +57,24 @@ class KafkaFeed:
         """The number of answered fetches when all positions were last read, with all fetched records taken."""
         settings = bus.settings
         self._reading = LetterReading(
-            bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letters
+            bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letter_bounds
         )
 
-    async def place(self, start: Offsets | None) -> None:
+    async def seek_to_start(self, start: Offsets | None) -> None:
         """Sets the positions: at the beginning, or at start but not before the beginning, else at the end."""
-        begins = wanted = self._named(await self._consumer.beginning_offsets(self._places))
+        begins = wanted = self._offsets_by_place(await self._consumer.beginning_offsets(self._places))
         if start is not None:
-            ends = self._named(await self._consumer.end_offsets(self._places))
+            ends = self._offsets_by_place(await self._consumer.end_offsets(self._places))
             wanted = {name: start.get(name, end) for name, end in ends.items()}
-        self._positions = clamped(wanted, begins)
+        self._positions = skip_deleted_records(wanted, begins)
         self._consumer.assign(list(self._places))
         for place, name in self._places.items():
             self._consumer.seek(place, self._positions[name])
 
-    def _named(self, offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
+    def _offsets_by_place(self, offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
         return {self._places[place]: offset for place, offset in offsets.items()}
 
-    async def ends(self, topics: Sequence[Topic] = ()) -> Offsets:
+    async def end_offsets(self, topics: Sequence[Topic] = ()) -> Offsets:
         settings, names = self._bus.settings, {topic.name for topic in topics}
         places = {place: name for place, name in self._places.items() if not names or name[0] in names}
         if not places:
@@ -87,7 +87,7 @@ class KafkaFeed:
                 return {name: ends[place] for place, name in places.items()}
             await asyncio.sleep(settings.retry_seconds / 10)
 
-    def lags(self) -> dict[str, float]:
+    def lag_by_topic(self) -> dict[str, float]:
         """Returns the number of unread records for each topic, by the last answers of the brokers."""
         found: dict[str, float] = {}
         for place, name in self._places.items():
@@ -96,12 +96,12 @@ class KafkaFeed:
                 found[name[0]] = found.get(name[0], 0) + max(0, end - self._positions[name])
         return found
 
-    def ages(self) -> dict[str, float]:
+    def age_seconds_by_topic(self) -> dict[str, float]:
         """Returns the age in seconds of the newest record read, for each topic."""
         now_ms = time.time() * 1000
         return {topic: max(0.0, now_ms - written_ms) / 1000 for topic, written_ms in self._newest_ms.items()}
 
-    def pass_over(self, topics: Sequence[Topic]) -> None:
+    def stop_following(self, topics: Sequence[Topic]) -> None:
         names = {topic.name for topic in topics}
         gone = [place for place, (name, _) in self._places.items() if name in names]
         self._consumer.pause(*gone)
@@ -114,8 +114,8 @@ class KafkaFeed:
         while True:
             answers = 0 if self._sessions is None else self._sessions.answers
             stored = await self._fetch()
-            moved = await self._move(stored, answers)
-            records = self._reading.read(stored, time.monotonic())
+            moved = await self._update_positions(stored, answers)
+            records = self._reading.read_records(stored, time.monotonic())
             await self._reading.publish_pending(self._bus)
             if moved or time.monotonic() - yielded >= settings.idle_batch_seconds:
                 yielded = time.monotonic()
@@ -149,7 +149,7 @@ class KafkaFeed:
             for record in records
         ]
 
-    async def _move(self, stored: Sequence[StoredRecord], answers: int) -> bool:
+    async def _update_positions(self, stored: Sequence[StoredRecord], answers: int) -> bool:
         """Updates the positions, and returns whether one moved.
 
         A transaction's marker moves a position without a record. Reading the positions of hundreds of partitions from
@@ -181,5 +181,5 @@ class KafkaFeed:
             raise OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
         name = self._places.get(place)
         if name is not None:  # Otherwise it is no longer followed.
-            self._positions |= clamped({name: offset}, {name: begin})
+            self._positions |= skip_deleted_records({name: offset}, {name: begin})
             self._consumer.seek(place, begin)

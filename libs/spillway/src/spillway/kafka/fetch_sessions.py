@@ -38,18 +38,18 @@ class FetchSession:
         self.followed: set[Partition] = set()
         self._known: dict[Partition, tuple[int, int]] = {}
 
-    def changed(self, wanted: Wanted) -> tuple[dict[Partition, tuple[int, int]], list[Partition]]:
+    def find_changes(self, wanted: Wanted) -> tuple[dict[Partition, tuple[int, int]], list[Partition]]:
         """Returns the changes for the broker: partitions with their new offset and size, and partitions to forget."""
         known = self._known if self.epoch > OPENS else {}
         news = {place: asked for place, asked in wanted.items() if known.get(place) != asked}
         self.followed.update(wanted)
         return news, [place for place in known if place not in wanted]
 
-    def answered(self, wanted: Wanted, number: int, error: int) -> None:
+    def note_answer(self, wanted: Wanted, number: int, error: int) -> None:
         """Updates the session after the broker's answer. number: 0 if it has no sessions. error: Kafka's code or 0."""
         if error:
             was_new = self.epoch <= OPENS
-            self.failed()
+            self.note_failure()
             self.number = 0 if error == FetchSessionIdNotFound.errno else self.number
             self.epoch = NO_SESSION if was_new else OPENS
             return
@@ -58,7 +58,7 @@ class FetchSession:
         if number and self.epoch != NO_SESSION:
             self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
 
-    def failed(self) -> None:
+    def note_failure(self) -> None:
         """Makes the next request open a new session, because the broker may not have received the last one."""
         self.epoch = min(self.epoch, OPENS)
 
@@ -117,22 +117,22 @@ class SessionClient:
             return await self._client.send(node_id, request, **options)
         session = self.sessions.setdefault(node_id, FetchSession())
         wanted = {(topic, one): (offset, size) for topic, there in request.topics for one, offset, size in there}
-        news, forgotten = session.changed(wanted)
-        is_whole = session.epoch > OPENS and not self._left_out(node_id, session, wanted)
+        news, forgotten = session.find_changes(wanted)
+        is_whole = session.epoch > OPENS and not self._is_partition_left_out(node_id, session, wanted)
         terms = fetch_terms(request)
         wait_ms = self._idle_wait_ms if is_whole else terms.max_wait_ms
         fetch = SessionFetch(terms, session, forgotten, news, wait_ms)
         try:
             answer = await self._client.send(node_id, fetch, group=ConnectionGroup.COORDINATION)
         except BaseException:
-            session.failed()
+            session.note_failure()
             raise
         # Versions without sessions have neither field.
-        session.answered(wanted, getattr(answer, "session_id", 0), getattr(answer, "error_code", 0))
+        session.note_answer(wanted, getattr(answer, "session_id", 0), getattr(answer, "error_code", 0))
         self.answers += 1
         return answer
 
-    def _left_out(self, node_id: int, session: FetchSession, wanted: Wanted) -> bool:
+    def _is_partition_left_out(self, node_id: int, session: FetchSession, wanted: Wanted) -> bool:
         """Returns whether the fetch leaves out a partition that is read from this broker."""
         if len(session.followed) > len(wanted):
             others = [place for place in session.followed if place not in wanted]

@@ -81,38 +81,38 @@ async def inspect_log(access: KafkaAccess, topic_prefix: str, seconds: float) ->
     """Reads the state of the log, and changes nothing. Raises BusUnavailable when the brokers do not answer in time."""
     try:
         async with asyncio.timeout(seconds):
-            admin = AIOKafkaAdminClient(**await access.arguments(), request_timeout_ms=int(1000 * seconds))
+            admin = AIOKafkaAdminClient(**await access.client_arguments(), request_timeout_ms=int(1000 * seconds))
             try:
                 await admin.start()
-                brokers, topics = await _asked(admin, topic_prefix)
+                brokers, topics = await _read_brokers_and_topics(admin, topic_prefix)
             except KafkaError as error:
-                await access.explain(error, "use")
+                await access.raise_known_reason(error, "use")
                 raise
             finally:
                 await admin.close()
-            disks = await _disks(access, brokers)
-            return LogFound(len(brokers), topics, disks, await _fleet(access, topic_prefix, seconds))
+            disks = await _read_disks(access, brokers)
+            return LogFound(len(brokers), topics, disks, await _read_fleet(access, topic_prefix, seconds))
     except LetNotIn as error:
         raise LogClosed(error.args[0]) from error
     except (KafkaError, OSError, TimeoutError) as error:
         raise BusUnavailable(f"Kafka at {access.bootstrap}: {str(error) or 'no answer in time'}") from error
 
 
-async def _asked(admin: Any, prefix: str) -> tuple[list[int], Mapping[str, TopicFound]]:
+async def _read_brokers_and_topics(admin: Any, prefix: str) -> tuple[list[int], Mapping[str, TopicFound]]:
     brokers = [broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]]
     described = {entry["topic"]: entry["partitions"] for entry in await admin.describe_topics(None)}
     there = [topic.name for topic in TOPICS if prefix + topic.name in described]
-    configs = await _configs(admin, [prefix + name for name in there]) if there else {}
-    topics = {name: _topic(described[prefix + name], configs.get(prefix + name, {})) for name in there}
+    configs = await _read_topic_configs(admin, [prefix + name for name in there]) if there else {}
+    topics = {name: _topic_found(described[prefix + name], configs.get(prefix + name, {})) for name in there}
     return brokers, topics
 
 
-async def _configs(admin: Any, names: list[str]) -> Mapping[str, Mapping[str, str]]:
+async def _read_topic_configs(admin: Any, names: list[str]) -> Mapping[str, Mapping[str, str]]:
     (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
     return {name: {entry[0]: entry[1] or "" for entry in entries} for _, _, _, name, entries in answer.resources}
 
 
-def _topic(partitions: list[dict[str, Any]], configs: Mapping[str, str]) -> TopicFound:
+def _topic_found(partitions: list[dict[str, Any]], configs: Mapping[str, str]) -> TopicFound:
     return TopicFound(
         partitions=len(partitions),
         copies=min(len(one["replicas"]) for one in partitions),
@@ -122,10 +122,10 @@ def _topic(partitions: list[dict[str, Any]], configs: Mapping[str, str]) -> Topi
     )
 
 
-async def _fleet(access: KafkaAccess, prefix: str, seconds: float) -> str:
+async def _read_fleet(access: KafkaAccess, prefix: str, seconds: float) -> str:
     try:
         async with LogReader(access, prefix, seconds) as reader:
-            return (await reader.read()).fleet
+            return (await reader.read_topics_state()).fleet
     except NoLog:
         return ""
 
@@ -195,8 +195,8 @@ class _DescribeLogDirs(Request[_LogDirsQuestion]):  # type: ignore[misc]
         return request_struct_class(None, {})
 
 
-async def _disks(access: KafkaAccess, brokers: list[int]) -> tuple[DiskFound, ...]:
-    client = AIOKafkaClient(**await access.arguments())
+async def _read_disks(access: KafkaAccess, brokers: list[int]) -> tuple[DiskFound, ...]:
+    client = AIOKafkaClient(**await access.client_arguments())
     try:
         await client.bootstrap()
         return tuple([disk for broker in brokers for disk in await disks_of(client, broker)])
@@ -204,7 +204,7 @@ async def _disks(access: KafkaAccess, brokers: list[int]) -> tuple[DiskFound, ..
         await client.close()
 
 
-def _unknown(broker: int, error: type[Exception], trouble: str) -> DiskFound:
+def _unknown_disk(broker: int, error: type[Exception], trouble: str) -> DiskFound:
     return DiskFound(broker, "", 0, -1, -1, trouble, issubclass(error, MAY_NOT_ASK))
 
 
@@ -213,10 +213,10 @@ async def disks_of(client: Any, broker: int) -> list[DiskFound]:
     try:
         answer = (await client.send(broker, _DescribeLogDirs())).to_object()
     except (KafkaError, NotImplementedError) as error:
-        return [_unknown(broker, type(error), f"{type(error).__name__}: {error}")]
+        return [_unknown_disk(broker, type(error), f"{type(error).__name__}: {error}")]
     if answer["error_code"]:
         kind = for_code(answer["error_code"])
-        return [_unknown(broker, kind, kind.__name__)]
+        return [_unknown_disk(broker, kind, kind.__name__)]
     return [
         DiskFound(
             broker=broker,

@@ -177,7 +177,7 @@ def usable_points() -> frozenset[Point]:
     """
     usable = set()
     for point in POINTS:
-        lacks = _lacks(point)
+        lacks = _missing_parts(point)
         if not lacks:
             usable.add(point)
         elif point.needed:
@@ -185,39 +185,39 @@ def usable_points() -> frozenset[Point]:
         else:
             log.warning(
                 "a private part of aiokafka differs from what Spillway expects: it is not used",
-                what=_about(point, lacks),
+                what=_point_text(point, lacks),
                 so=point.without,
             )
     return frozenset(usable)
 
 
-def _about(point: Point, lacks: str) -> str:
+def _point_text(point: Point, lacks: str) -> str:
     return f"aiokafka {aiokafka.__version__}, point {point.number} of docs/adr/0036 ({point.name}): {lacks}"
 
 
 def _other_shape(point: Point, lacks: str) -> OtherShape:
-    return OtherShape(f"{_about(point, lacks)}: {point.without}: expected the version that is pinned")
+    return OtherShape(f"{_point_text(point, lacks)}: {point.without}: expected the version that is pinned")
 
 
-def _lacks(point: Point) -> str:
+def _missing_parts(point: Point) -> str:
     """Returns the parts of the point's shape that are missing; "" when all exist."""
-    absent = [f"no {name}" for name in point.has if _found(name) is None]
-    unread = [f"{function} does not use {name}" for function, name in _unread(point)]
+    absent = [f"no {name}" for name in point.has if _find_object(name) is None]
+    unread = [f"{function} does not use {name}" for function, name in _unused_names(point)]
     try:
         return ", ".join([*absent, *unread]) or point.tried()
     except Exception as error:  # A different shape of aiokafka may raise any error.
         return repr(error)
 
 
-def _unread(point: Point) -> Iterator[tuple[str, str]]:
+def _unused_names(point: Point) -> Iterator[tuple[str, str]]:
     """Yields (function, name) for each name that the function should use but does not."""
     for function, names in point.uses.items():
-        code = getattr(inspect.unwrap(_found(function) or (lambda: None)), "__code__", None)
+        code = getattr(inspect.unwrap(_find_object(function) or (lambda: None)), "__code__", None)
         known = () if code is None else code.co_names
         yield from ((function, name) for name in names if name not in known)
 
 
-def _found(name: str) -> Any:
+def _find_object(name: str) -> Any:
     """Returns the object at module:name.name, or None."""
     module, _, path = name.partition(":")
     try:
@@ -229,7 +229,7 @@ def _found(name: str) -> Any:
     return found
 
 
-async def learn_of_topics(consumer: Any, names: Sequence[str]) -> None:
+async def request_topic_metadata(consumer: Any, names: Sequence[str]) -> None:
     """1. Requests the metadata of all topics at once.
 
     aiokafka learns of a topic at its first use, a tenth of a second each.
@@ -272,11 +272,11 @@ def own_assignor() -> Any:
 
     aiokafka keeps its state on the class, shared by all groups (#1175).
     """
-    sticky = _found(STICKY)
+    sticky = _find_object(STICKY)
     return type("OwnStickyAssignor", (sticky,), {"member_assignment": None, "generation": -1})
 
 
-def tell_generation(assignor: Any, consumer: Any) -> None:
+def set_assignor_generation(assignor: Any, consumer: Any) -> None:
     """3. Passes the group's generation to the assignor.
 
     aiokafka does not do it. So a member that was frozen would get back a turn that it has lost (#1176).
@@ -293,7 +293,7 @@ def leave_as_dynamic_member(consumer: Any) -> None:
         consumer._coordinator._group_instance_id = None
 
 
-def mark_too(producer: Any, places: Sequence[TopicPartition]) -> None:
+def add_partitions_to_transaction(producer: Any, places: Sequence[TopicPartition]) -> None:
     """5. Makes the transaction that was begun mark these partitions, too, even if it writes nothing there.
 
     A broker that dies between a commit and its marks may leave partitions without them. There is no upstream issue, as
@@ -331,18 +331,18 @@ _frame_bytes_max: ContextVar[int | None] = ContextVar("frame_bytes_max", default
 
 
 @contextmanager
-def frames_within(bytes_max: int) -> Iterator[None]:
+def bound_frame_bytes(bytes_max: int) -> Iterator[None]:
     """8. Bounds the answers of each broker to which aiokafka connects inside the block, also from tasks begun there.
 
     A larger or negative size closes the connection before anything of the frame is read: requests on it fail with
     KafkaConnectionError, whose cause is FrameRefused. Raises OtherShape where the installed aiokafka cannot be bounded.
     aiokafka reads as many bytes as the broker says, up to 2 GiB; no upstream issue was found.
     """
-    if lacks := _lacks(BOUNDED_FRAMES):
+    if lacks := _missing_parts(BOUNDED_FRAMES):
         raise _other_shape(BOUNDED_FRAMES, lacks)
-    connection = _found(CONNECTION)
+    connection = _find_object(CONNECTION)
     if not getattr(connection._read, "is_bounded", False):
-        connection._read = staticmethod(_bounded(connection._read))
+        connection._read = staticmethod(_bound_reader(connection._read))
     token = _frame_bytes_max.set(bytes_max)
     try:
         yield
@@ -350,7 +350,7 @@ def frames_within(bytes_max: int) -> Iterator[None]:
         _frame_bytes_max.reset(token)
 
 
-def _bounded(read: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+def _bound_reader(read: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
     """Returns aiokafka's reader of a connection with the bound of the context in which the connection was opened."""
 
     @functools.wraps(read)

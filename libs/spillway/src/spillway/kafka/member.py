@@ -24,15 +24,15 @@ class GroupSeat(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_revoked(self, _: set[TopicPartition]) -> None:
         if self._member.seat is self:
-            self._member.let_go_soon()
+            self._member.release_partitions_soon()
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        internals.tell_generation(self.assignor, self.consumer)
+        internals.set_assignor_generation(self.assignor, self.consumer)
         self.consumer.pause(*assigned)
         if self._member.seat is self:
-            self._member.set(frozenset(place.partition for place in assigned))
+            self._member.set_partitions(frozenset(place.partition for place in assigned))
 
-    async def trouble(self, every_seconds: float) -> Exception:
+    async def wait_for_trouble(self, every_seconds: float) -> Exception:
         """Waits for an error from which aiokafka cannot recover, and returns it. Looks every `every_seconds`.
 
         aiokafka raises such an error only at the next fetch. Until then it sends no heartbeat and does not join again.
@@ -72,28 +72,28 @@ class GroupMember:
         self._letting_go: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
 
-    async def sit_down(self) -> None:
+    async def join_group(self) -> None:
         """Joins the group. Rebalances of an earlier seat are ignored from then on."""
         seat = self.seat = GroupSeat(self)
         await self._join(seat)
 
-    async def stay(
+    async def stay_in_group(
         self, look_seconds: float, retry_seconds: float, close_later: Callable[[Awaitable[None]], object]
     ) -> None:
         """Joins the group again each time aiokafka has given up. Runs until it is cancelled."""
         while True:
             assert self.seat is not None
-            trouble = await self.seat.trouble(look_seconds)
+            trouble = await self.seat.wait_for_trouble(look_seconds)
             log.warning(
                 "this instance left the consumer group: it joins again", group=self._group, reason=repr(trouble)
             )
-            self.let_go_soon()
+            self.release_partitions_soon()
             close_later(self.seat.consumer.stop())
             joined = False
             while not joined:
                 await asyncio.sleep(retry_seconds)
                 try:
-                    await self.sit_down()
+                    await self.join_group()
                     joined = True
                 except BusUnavailable:
                     pass
@@ -102,12 +102,12 @@ class GroupMember:
                         "this instance is still outside the consumer group", group=self._group, reason=str(error)
                     )
 
-    def let_go_soon(self) -> None:
+    def release_partitions_soon(self) -> None:
         if self.partitions and self._letting_go is None:
             loop = asyncio.get_running_loop()
-            self._letting_go = loop.call_later(self._let_go_seconds, self.set, frozenset())
+            self._letting_go = loop.call_later(self._let_go_seconds, self.set_partitions, frozenset())
 
-    def set(self, partitions: frozenset[int]) -> None:
+    def set_partitions(self, partitions: frozenset[int]) -> None:
         if self._letting_go is not None:
             self._letting_go.cancel()
             self._letting_go = None
@@ -122,6 +122,6 @@ class GroupMember:
         self._news.clear()
         return Assignment(self.partitions, self._partition_count)
 
-    async def until(self, holds: bool) -> None:
+    async def wait_until_holding(self, holds: bool) -> None:
         while bool(self.partitions) != holds:
             await anext(self)

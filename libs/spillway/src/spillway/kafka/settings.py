@@ -180,7 +180,7 @@ class KafkaSettings:
             raise ValueError("sasl_mechanism: 'PLAIN': expected SCRAM, since SASL_PLAINTEXT would show the password")
 
     @property
-    def open_letters(self) -> LetterBounds:
+    def open_letter_bounds(self) -> LetterBounds:
         return LetterBounds(
             self.open_letters_again_seconds, self.open_letters_per_minute_max, self.open_letters_kinds_max
         )

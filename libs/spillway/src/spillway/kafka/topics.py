@@ -25,14 +25,14 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from spillway import metrics
 from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS, Topic
 from spillway.bus import NoLog, OtherFleet
-from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
+from spillway.dead_letters import RECORD_BYTES_MAX, outgoing_record, record_headers
 from spillway.events import FleetFormed
 from spillway.kafka import internals
-from spillway.kafka.access import KafkaAccess, LetNotIn, access_to
+from spillway.kafka.access import KafkaAccess, LetNotIn, load_kafka_access
 from spillway.kafka.batches import KafkaBatches
 from spillway.kafka.settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
-from spillway.settings import OperatorError, from_environment
-from spillway.wire import UnreadableMessage, decode
+from spillway.settings import OperatorError, settings_from_environment
+from spillway.wire import UnreadableMessage, decode_event
 
 log = logging.getLogger(__name__)
 FLEET_NAME_LENGTH_MAX = 54
@@ -85,16 +85,16 @@ async def ensure_topics(
         raise OperatorError(f"fleet name: {fleet_name!r}: expected {text}")
     async with asyncio.timeout(settings.ensure_seconds):
         try:
-            admin = AIOKafkaAdminClient(**await access.arguments())
+            admin = AIOKafkaAdminClient(**await access.client_arguments())
             try:
                 await admin.start()
-                await _create(admin, settings, say)
-                await _compare(admin, settings, say)
+                await _create_missing_topics(admin, settings, say)
+                await _report_topic_differences(admin, settings, say)
             finally:
                 await admin.close()
-            fleet, formed = await _form(access, settings, fleet_name, say)
+            fleet, formed = await _form_fleet(access, settings, fleet_name, say)
         except KafkaError as error:
-            await access.explain(error, "use")
+            await access.raise_known_reason(error, "use")
             raise
     if not formed and wanted_fleet is not None and fleet != wanted_fleet:
         wanted = f"not of {wanted_fleet!r}" if wanted_fleet else "and was to have none yet"
@@ -117,7 +117,7 @@ def configs_of(topic: Topic, settings: TopicSettings) -> dict[str, str]:
     return kept | {"max.message.bytes": str(RECORD_BYTES_MAX)} | dict(pair.split("=", 1) for pair in settings.configs)
 
 
-async def _create(admin: Any, settings: TopicSettings, say: Callable[[str], None]) -> None:
+async def _create_missing_topics(admin: Any, settings: TopicSettings, say: Callable[[str], None]) -> None:
     there = set(await admin.list_topics())
     missing = [topic for topic in TOPICS if settings.topic_prefix + topic.name not in there]
     if not missing:
@@ -141,7 +141,7 @@ async def _create(admin: Any, settings: TopicSettings, say: Callable[[str], None
         say(f"{name}: {'created by another run' if code else 'created'}")
 
 
-async def _compare(admin: Any, settings: TopicSettings, say: Callable[[str], None]) -> None:
+async def _report_topic_differences(admin: Any, settings: TopicSettings, say: Callable[[str], None]) -> None:
     described = {entry["topic"]: entry for entry in await admin.describe_topics(None)}
     resources = [ConfigResource(ConfigResourceType.TOPIC, settings.topic_prefix + topic.name) for topic in TOPICS]
     (answer,) = await admin.describe_configs(resources)
@@ -158,7 +158,7 @@ async def _compare(admin: Any, settings: TopicSettings, say: Callable[[str], Non
                 say(f"{name}: {config} is {there}, expected {value}")
 
 
-async def _form(
+async def _form_fleet(
     access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]
 ) -> tuple[str, bool]:
     """Returns the fleet id, and whether this run formed the fleet.
@@ -166,39 +166,39 @@ async def _form(
     Opening the transactional producer fences other runs, so a fleet that is read here stays the same until the write.
     """
     producer = AIOKafkaProducer(
-        **await access.arguments(), transactional_id=settings.topic_prefix + TOPICS_TRANSACTIONS
+        **await access.client_arguments(), transactional_id=settings.topic_prefix + TOPICS_TRANSACTIONS
     )
     await producer.start()
     try:
         reader = LogReader(access, settings.topic_prefix)
         async with reader:
             with suppress(NoLog):
-                fleet = (await reader.read()).fleet
+                fleet = (await reader.read_topics_state()).fleet
                 say(f"fleet {fleet}: formed before")
                 return fleet, False
             fleet = f"{fleet_name}-{secrets.token_hex(4)}"
-            record = outgoing(FleetFormed(fleet))
-            headers = headers_for(record, fleet, "topics", secrets.token_hex(16), datetime.now(UTC).isoformat())
+            record = outgoing_record(FleetFormed(fleet))
+            headers = record_headers(record, fleet, "topics", secrets.token_hex(16), datetime.now(UTC).isoformat())
             name = settings.topic_prefix + FLEET.name
             try:
                 async with producer.transaction():
                     await producer.send_and_wait(name, record.value, record.key, 0, headers=list(headers))
             except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence.
-                fleet = await _until_read(reader)  # The run that fenced this one may not have written yet.
+                fleet = await _wait_for_fleet(reader)  # The run that fenced this one may not have written yet.
                 say(f"fleet {fleet}: formed by another run ({error!r})")
                 return fleet, False
-            await _until_read(reader)
+            await _wait_for_fleet(reader)
             say(f"fleet {fleet}: formed")
             return fleet, True
     finally:
         await producer.stop()
 
 
-async def _until_read(reader: "LogReader") -> str:
+async def _wait_for_fleet(reader: "LogReader") -> str:
     """Returns the fleet id once it can be read. A commit is acknowledged a moment before its mark lets readers pass."""
     while True:
         with suppress(NoLog):
-            return (await reader.read()).fleet
+            return (await reader.read_topics_state()).fleet
         await asyncio.sleep(0.01)
 
 
@@ -230,7 +230,7 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
     loop.set_exception_handler(handle)
 
 
-async def log_changed(
+async def wait_for_log_change(
     known: TopicsState, read: Callable[[], Awaitable[TopicsState]], every_seconds: float, request_seconds: float
 ) -> str:
     """Waits until the log's fleet or partitions change; returns the reason. Logs once when the log does not answer."""
@@ -256,7 +256,9 @@ async def log_changed(
             log.warning("the log answers again" if connected else f"the log does not answer: {trouble}")
 
 
-async def unmarked(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
+async def find_unmarked_partitions(
+    committed: Any, written: Any, places: list[TopicPartition], seconds: float
+) -> list[TopicPartition]:
     """Returns the partitions that still end in a transaction without a mark after `seconds`; [] as soon as none does.
 
     committed, written: consumers with isolation read_committed and read_uncommitted.
@@ -273,7 +275,9 @@ async def unmarked(committed: Any, written: Any, places: list[TopicPartition], s
         await asyncio.sleep(0.01)
 
 
-async def hidden(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
+async def wait_for_hidden_partitions(
+    committed: Any, written: Any, places: list[TopicPartition], seconds: float
+) -> list[TopicPartition]:
     """Waits until readers of some partitions did not advance to existing records for `seconds`; returns the partitions.
 
     That is longer than any transaction takes, so the marks are missing. It looks every `seconds`. committed, written:
@@ -301,7 +305,7 @@ class LogReader:
         self._consumer: Any = None
 
     async def __aenter__(self) -> "LogReader":
-        arguments = await self._access.arguments()
+        arguments = await self._access.client_arguments()
         self._admin = AIOKafkaAdminClient(**arguments, request_timeout_ms=self._milliseconds)
         self._consumer = AIOKafkaConsumer(
             **arguments,
@@ -316,7 +320,7 @@ class LogReader:
             await self._consumer.start()
         except BaseException as error:
             await self.__aexit__()
-            await self._access.explain(error, "use")
+            await self._access.raise_known_reason(error, "use")
             raise
         return self
 
@@ -331,7 +335,7 @@ class LogReader:
         finally:
             await self._admin.close()
 
-    async def read(self) -> TopicsState:
+    async def read_topics_state(self) -> TopicsState:
         """Returns the state of the log. Raises NoLog when a topic is missing or no fleet was formed."""
         described = {entry["topic"]: len(entry["partitions"]) for entry in await self._admin.describe_topics(None)}
         missing = [topic.name for topic in TOPICS if self._prefix + topic.name not in described]
@@ -339,7 +343,7 @@ class LogReader:
             seen = f" that {self._access.who} may see" if self._access.proof else ""
             raise NoLog(f"no topic {', '.join(missing)}{seen}: run `spillway topics`, or this is another broker")
         try:
-            fleet = await self._fleet()
+            fleet = await self._read_fleet()
         except KafkaError as error:
             self._access.check_allowed(error, "read")
             raise
@@ -347,7 +351,7 @@ class LogReader:
             raise NoLog(f"no fleet was formed on topic {FLEET.name}: run `spillway topics`")
         return TopicsState(fleet, {topic.name: described[self._prefix + topic.name] for topic in TOPICS})
 
-    async def _fleet(self) -> str:
+    async def _read_fleet(self) -> str:
         """Returns the fleet that was formed last. Each call reads the whole topic, which is one record."""
         self._consumer.assign([self._place])
         begin = (await self._consumer.beginning_offsets([self._place]))[self._place]
@@ -359,7 +363,7 @@ class LogReader:
                 for record in records:
                     kind = dict(record.headers).get("ce_type", b"").decode(errors="replace")
                     with suppress(UnreadableMessage):
-                        event = decode(FLEET.name, kind, record.value or b"")
+                        event = decode_event(FLEET.name, kind, record.value or b"")
                         fleet = event.fleet if isinstance(event, FleetFormed) else fleet
         return fleet
 
@@ -380,10 +384,12 @@ def main() -> None:
         replication_factor=asked.replication_factor,
     )
     try:
-        kafka = from_environment(
+        kafka = settings_from_environment(
             KafkaSettings, os.environ | {"SPILLWAY_KAFKA_BOOTSTRAP": asked.bootstrap}, KAFKA_PREFIX
         )
-        asyncio.run(ensure_topics(access_to(kafka.bootstrap, kafka.security), settings, asked.fleet_name, print))
+        asyncio.run(
+            ensure_topics(load_kafka_access(kafka.bootstrap, kafka.security), settings, asked.fleet_name, print)
+        )
     except (OperatorError, LetNotIn) as error:
         sys.exit(error.args[0])
 

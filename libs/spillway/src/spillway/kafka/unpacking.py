@@ -67,12 +67,12 @@ class StatesTooMuch(CannotUnpack):
     """The compressed records state a size beyond the bound. Nothing was decompressed, so this took no time."""
 
 
-def bound_for(packed_bytes: int) -> int:
+def unpacked_bytes_bound(packed_bytes: int) -> int:
     """Returns the most bytes to which a batch of so many compressed bytes may be decompressed."""
     return min(UNPACKED_BYTES_MAX, max(UNPACKED_SMALL_BYTES, UNPACKED_RATIO_MAX * packed_bytes))
 
 
-def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
+def unpack_records(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
     """Returns the decompressed records of a batch. codec: from the batch's attributes. Raises CannotUnpack.
 
     If the batch states a size beyond bytes_max, this is StatesTooMuch.
@@ -87,9 +87,9 @@ def unpacked(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MAX) -> 
             raise StatesTooMuch(f"{beyond}: it states {stated}")
         match name:
             case "gzip":
-                return _gzip(packed, bytes_max)
+                return _unpack_gzip(packed, bytes_max)
             case "snappy":
-                return _snappy(packed)
+                return _unpack_snappy(packed)
             case "lz4" | "zstd":
                 # cramjam fills the buffer in steps, and raises an error if there is more.
                 buffer = bytearray(bytes_max)
@@ -134,7 +134,7 @@ def _zstd_size(packed: bytes) -> int:
     return stated + _ZSTD_TWO_BYTES_FROM if size_bytes == 2 else stated
 
 
-def _gzip(packed: bytes, bytes_max: int) -> bytes:
+def _unpack_gzip(packed: bytes, bytes_max: int) -> bytes:
     """Decompresses one gzip member, as producers write it. Further members would each cost a copy of the remaining
     bytes."""
     reader = zlib.decompressobj(_GZIP_WINDOW)
@@ -146,16 +146,16 @@ def _gzip(packed: bytes, bytes_max: int) -> bytes:
     return records
 
 
-def _snappy(packed: bytes) -> bytes:
+def _unpack_snappy(packed: bytes) -> bytes:
     """Decompresses one snappy block, or the blocks in Java's frame. Each block states its decompressed size."""
     return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in _snappy_blocks(packed))
 
 
 def _snappy_blocks(packed: bytes) -> list[bytes]:
-    return _blocks(packed) if packed.startswith(_XERIAL_MAGIC) else [packed]
+    return _split_java_blocks(packed) if packed.startswith(_XERIAL_MAGIC) else [packed]
 
 
-def _blocks(packed: bytes) -> list[bytes]:
+def _split_java_blocks(packed: bytes) -> list[bytes]:
     blocks: list[bytes] = []
     at = _XERIAL_HEADER_BYTES
     while at < len(packed):

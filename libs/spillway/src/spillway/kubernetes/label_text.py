@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from spillway.api import invalid
+from spillway.api import invalid_argument_error
 from spillway.kubernetes.manifest_text import NAME
 
 LABEL_LENGTH_MAX: Final = 63
@@ -18,14 +18,14 @@ def check_label_key(key: str, where: str) -> None:
     prefix, slash, name = key.rpartition("/")
     if not _is_word(name) or (slash and (len(prefix) > PREFIX_LENGTH_MAX or not NAME.fullmatch(prefix))):
         text = f"a label's key: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or such behind a "
-        raise invalid(where, key, text + "domain and '/'")
+        raise invalid_argument_error(where, key, text + "domain and '/'")
 
 
 def check_label_value(value: str, where: str) -> None:
     """Raises RequestError for a text that cannot be a label's value. The empty text can."""
     if value and not _is_word(value):
         text = f"a label's value: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or none"
-        raise invalid(where, value, text)
+        raise invalid_argument_error(where, value, text)
 
 
 def _is_word(text: str) -> bool:

@@ -24,7 +24,7 @@ SERVICE_SPEC_OF_ONE_CLUSTER = frozenset(
 )
 
 
-def declared_form(live: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
+def manifest_of_live_object(live: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
     """Returns a manifest whose apply changes nothing. A Deployment's and a StatefulSet's replicas are left out.
 
     Also left out are a Job's selector and labels from the cluster, the status in volumeClaimTemplates, and the values
@@ -32,7 +32,7 @@ def declared_form(live: Mapping[str, Any], kind: str, api_version: str) -> Manif
     """
     kept: Manifest = {key: value for key, value in live.items() if key != "status"}
     kept = without_nulls(kept) | {"apiVersion": api_version, "kind": kind}
-    kept["metadata"] = _metadata(kept["metadata"])
+    kept["metadata"] = _declarable_metadata(kept["metadata"])
     spec = kept.get("spec")
     if isinstance(spec, dict) and kind in ("Deployment", "StatefulSet"):
         kept["spec"] = _without_claim_status(without_replicas(spec))
@@ -74,7 +74,7 @@ def first_difference(one: Any, other: Any, path: str = "") -> str:
     return "" if one == other and type(one) is type(other) else path or "(the whole)"
 
 
-def first_not_so(declared: Any, live: Any, path: str) -> str:
+def first_field_not_as_declared(declared: Any, live: Any, path: str) -> str:
     """Returns the path of the first declared field whose value differs in a live object; empty if there is none.
 
     The live object may have more fields, such as defaults and fields of others. An empty value may be absent. Amounts
@@ -87,7 +87,7 @@ def first_not_so(declared: Any, live: Any, path: str) -> str:
     else:
         alike = declared == live or not (declared or live) or _same_amount(declared, live, path)
         return "" if alike else path
-    return next((found for here, one, other in fields if (found := first_not_so(one, other, here))), "")
+    return next((found for here, one, other in fields if (found := first_field_not_as_declared(one, other, here))), "")
 
 
 def _same_amount(one: Any, other: Any, path: str) -> bool:
@@ -99,7 +99,9 @@ def _same_amount(one: Any, other: Any, path: str) -> bool:
         return False
 
 
-def with_spec_taken_over(managed: Sequence[Mapping[str, Any]], manager: str, api_version: str) -> list[Manifest] | None:
+def take_over_managed_fields(
+    managed: Sequence[Mapping[str, Any]], manager: str, api_version: str
+) -> list[Manifest] | None:
     """Returns managedFields in which only `manager` owns the spec, by apply; None if that is so already.
 
     Otherwise a field that another manager's update set would stay when a later apply leaves it out. Subresources keep
@@ -111,10 +113,10 @@ def with_spec_taken_over(managed: Sequence[Mapping[str, Any]], manager: str, api
         fields = entry.get("fieldsV1") or {}
         mine = (entry.get("manager"), entry.get("operation")) == ours and not entry.get("subresource")
         if mine:
-            taken = _joined(taken, fields)
+            taken = _merge_fields(taken, fields)
         elif "f:spec" in fields and not entry.get("subresource"):
             changed = True
-            taken = _joined(taken, {"f:spec": fields["f:spec"]})
+            taken = _merge_fields(taken, {"f:spec": fields["f:spec"]})
             left = {key: value for key, value in fields.items() if key != "f:spec"}
             kept += [{**entry, "fieldsV1": left}] if left else []
         else:
@@ -125,11 +127,11 @@ def with_spec_taken_over(managed: Sequence[Mapping[str, Any]], manager: str, api
     return [*kept, {**entry, "fieldsV1": taken}]
 
 
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Manifest:
-    return {**one, **{key: _joined(one.get(key) or {}, value) for key, value in other.items()}}
+def _merge_fields(one: Mapping[str, Any], other: Mapping[str, Any]) -> Manifest:
+    return {**one, **{key: _merge_fields(one.get(key) or {}, value) for key, value in other.items()}}
 
 
-def _metadata(metadata: Mapping[str, Any]) -> Manifest:
+def _declarable_metadata(metadata: Mapping[str, Any]) -> Manifest:
     kept = {key: value for key, value in metadata.items() if key not in SERVER_METADATA}
     for field, dropped in (("labels", frozenset[str]()), ("annotations", SERVER_ANNOTATIONS)):
         said = kept.pop(field, None) or {}

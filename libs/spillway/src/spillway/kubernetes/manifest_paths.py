@@ -9,7 +9,7 @@ TYPES: Final = {
 """The names that msgspec's errors use for Python types."""
 
 
-def with_key(value: object, path: str, error: str) -> str:
+def path_with_real_key(value: object, path: str, error: str) -> str:
     """Returns the path of msgspec's error. If its last step is a placeholder for any key, a real key replaces it.
 
     The real key is the first one whose value has the type that the error names.

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import yaml
 
-from spillway.api import RequestError, invalid
-from spillway.yaml_text import NODES_MAX, REPEATED_BYTES_MAX, ValueBudget, read_counted
+from spillway.api import RequestError, invalid_argument_error
+from spillway.yaml_text import NODES_MAX, REPEATED_BYTES_MAX, ValueBudget, read_yaml_within_budget
 
 MANIFEST_BYTES_MAX: Final = 900 * 1024
 """The most bytes of one object, so that a record stays under 1 MiB."""
@@ -35,12 +35,12 @@ class _UnreadableText(Exception):
     """Raised if a text cannot be read. The error names the fault, but not the name of the text."""
 
 
-def read_once(text: str, budget: ValueBudget) -> ReadManifest:
+def read_manifest_once(text: str, budget: ValueBudget) -> ReadManifest:
     """Reads a manifest within the budget. Raises nothing: the next reader reports its faults."""
     manifest = ReadManifest(text)
     manifest.json, manifest.trouble = "", ""
     try:
-        parsed = _parsed(text, budget)
+        parsed = _parse_text(text, budget)
         if not _is_json(text):
             manifest.json = _json_of(parsed)
     except _UnreadableText as bad:
@@ -60,15 +60,15 @@ def read_object(text: str, where: str) -> dict[str, Any]:
     """Returns the object in a manifest. Raises RequestError with the fault; `where` names the manifest in the text."""
     check_size(text, where)
     try:
-        parsed = _read_again(text) if isinstance(text, ReadManifest) else _parsed(text, ValueBudget(NODES_MAX))
+        parsed = _read_again(text) if isinstance(text, ReadManifest) else _parse_text(text, ValueBudget(NODES_MAX))
     except _UnreadableText as bad:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {bad}") from None
     if "\\u" in text or "\\U" in text:
         _check_characters(parsed, where)
     if not isinstance(parsed, dict):
-        raise invalid(where, parsed, "a Kubernetes object")
+        raise invalid_argument_error(where, parsed, "a Kubernetes object")
     if not isinstance(parsed.get("kind"), str):
-        raise invalid(f"{where}.kind", parsed.get("kind"), "a kind")
+        raise invalid_argument_error(f"{where}.kind", parsed.get("kind"), "a kind")
     return parsed
 
 
@@ -76,7 +76,7 @@ def _is_json(text: str) -> bool:
     return text.lstrip().startswith("{")
 
 
-def _parsed(text: str, budget: ValueBudget) -> Any:
+def _parse_text(text: str, budget: ValueBudget) -> Any:
     """Parses the text, and takes its values from the budget: for YAML during the reading, for JSON before each value is
 
     visited.
@@ -84,15 +84,15 @@ def _parsed(text: str, budget: ValueBudget) -> Any:
     size, is_json = len(text.encode()), _is_json(text)
     try:
         if is_json:
-            budget.take()  # Reads nothing if the budget is used up.
+            budget.take_values()  # Reads nothing if the budget is used up.
             parsed = json.loads(text, object_pairs_hook=_without_repeats)
         else:
             # More entries would be more values than _check_extent allows. It is called after the values are made.
-            parsed = read_counted(text, budget, merged_max=size)
+            parsed = read_yaml_within_budget(text, budget, merged_max=size)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _UnreadableText(f"neither JSON nor YAML: {str(error)[:200]}") from None
     repeated = max(0, _check_extent(parsed, size, budget if is_json else None) - size)
-    if not budget.takes_repeated(repeated):
+    if not budget.take_repeated_bytes(repeated):
         expected = f"expected at most {REPEATED_BYTES_MAX} in all that is read together"
         raise _UnreadableText(f"{repeated} bytes that its aliases repeat: {expected}")
     return parsed
@@ -114,7 +114,7 @@ def _read_again(manifest: ReadManifest) -> Any:
         raise _UnreadableText(manifest.trouble)
     if manifest.json or _is_json(manifest):  # It was checked then.
         return json.loads(manifest.json or str(manifest))
-    return _parsed(str(manifest), ValueBudget(NODES_MAX))
+    return _parse_text(str(manifest), ValueBudget(NODES_MAX))
 
 
 def _json_of(value: object) -> str:
@@ -126,7 +126,7 @@ def _json_of(value: object) -> str:
         return ""
 
 
-def canonical(value: object) -> bytes:
+def canonical_json(value: object) -> bytes:
     """Returns JSON that is the same for equal values. Raises RequestError for values that JSON lacks, such as NaN."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
@@ -134,12 +134,12 @@ def canonical(value: object) -> bytes:
         raise RequestError("INVALID_ARGUMENT", f"manifests: cannot be written as JSON: {error}") from None
 
 
-def said_bytes(value: object) -> int:
+def expanded_text_bytes(value: object) -> int:
     """Returns the bytes of a value's texts and keys, repeated for each alias.
 
     The value is from read_object, so it is bounded.
     """
-    return sum(_own_bytes(inner) for inner, _ in _walked(value))
+    return sum(_own_bytes(inner) for inner, _ in _nested_values(value))
 
 
 def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
@@ -151,9 +151,9 @@ def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
     before.
     """
     said = 0
-    for values, (value, depth) in enumerate(_walked(parsed), 1):
+    for values, (value, depth) in enumerate(_nested_values(parsed), 1):
         if budget is not None and isinstance(value, dict | list):
-            _take(budget, len(value) * (2 if isinstance(value, dict) else 1))
+            _take_from_budget(budget, len(value) * (2 if isinstance(value, dict) else 1))
         said += _own_bytes(value)
         if depth > DEPTH_MAX:
             raise _UnreadableText(f"nested deeper than {DEPTH_MAX}")
@@ -164,14 +164,14 @@ def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
     return said
 
 
-def _take(budget: ValueBudget, values: int) -> None:
+def _take_from_budget(budget: ValueBudget, values: int) -> None:
     try:
-        budget.take(values)
+        budget.take_values(values)
     except yaml.YAMLError as error:
         raise _UnreadableText(str(error)) from None
 
 
-def _walked(parsed: object) -> Iterator[tuple[object, int]]:
+def _nested_values(parsed: object) -> Iterator[tuple[object, int]]:
     """Yields each value and its depth, repeated for each alias. Tuples and sets are YAML's !!pairs and !!set."""
     waiting = [(parsed, 0)]
     while waiting:
@@ -208,5 +208,5 @@ def _check_characters(parsed: object, where: str) -> None:
 def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:
     """Returns a Kubernetes name. Raises RequestError for any other value."""
     if not isinstance(name, str) or len(name) > length_max or not pattern.fullmatch(name):
-        raise invalid(where, name, f"lower-case letters, digits and '-', at most {length_max}")
+        raise invalid_argument_error(where, name, f"lower-case letters, digits and '-', at most {length_max}")
     return name

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, field, json
 
 from spillway.kubernetes import quantities
 from spillway.kubernetes.pod_terms import UNREAD, ObservedAffinity, RequiredPodAffinity
-from spillway.kubernetes.quantities import in_units, nanos_of
+from spillway.kubernetes.quantities import nanos_of, units_of_nanos
 from spillway.kubernetes.specs import ClaimSpec, ClaimStatus, ResourceQuotaSpec, ResourceQuotaStatus, VolumeSpec
 from spillway.lending_marks import POOL_CLUSTER
 
@@ -258,7 +258,7 @@ JOB_ENDS: Final = (*JOB_OVER, "Suspended")
 """Conditions in which a Job creates no pods."""
 
 
-def job_end(conditions: Iterable[tuple[str, str]]) -> str:
+def job_end_condition(conditions: Iterable[tuple[str, str]]) -> str:
     """Returns the condition of JOB_ENDS that is true, from (type, status) of the conditions; empty while it runs."""
     return next((kind for kind, status in conditions if kind in JOB_ENDS and status == "True"), "")
 
@@ -303,12 +303,12 @@ class Kind:
         one = f"/{quote(name, safe='')}" if name else ""
         return f"{root}{place}/{self.plural}{one}" + (f"/{subresource}" if subresource else "")
 
-    def accept(self, suffix: str = "") -> str:
+    def accept_header(self, suffix: str = "") -> str:
         if not self.metadata_only:
             return JSON
         return f"{JSON};as=PartialObjectMetadata{suffix};g=meta.k8s.io;v=v1"
 
-    def place(self, manifest: Manifest) -> tuple[str, str]:
+    def namespace_and_name(self, manifest: Manifest) -> tuple[str, str]:
         """Returns namespace and name. Raises ValueError when the namespace is missing, or is there and must not be."""
         metadata = manifest["metadata"]
         namespace: str = metadata.get("namespace", "")
@@ -338,7 +338,7 @@ JOBS = Kind("batch", "v1", "jobs", Job)
 REPLICASETS = Kind("apps", "v1", "replicasets", ReplicaSet, metadata_only=True)
 
 
-def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
     given = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {key: value for key, value in given.items() if value}
 
@@ -408,29 +408,29 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
     status: of a pod on a node. During a resize in place, the largest of the requested, actual and allocated amounts
     counts.
     """
-    running = _running(spec, status) if status is not None else None
+    running = _running_pod(spec, status) if status is not None else None
     nanos: dict[str, int] = {}
     for container in spec.containers:
-        _add(nanos, _effective(container, running))
+        _add_amounts(nanos, _effective_requests(container, running))
     sidecars: dict[str, int] = {}
     highest: dict[str, int] = {}
     for container in spec.init_containers:
         if container.restart_policy == "Always":
-            own = _effective(container, running)
-            _add(nanos, own)
-            _add(sidecars, own)
-            _raise_to(highest, {name: sidecars[name] for name in own})  # Other resources do not change.
+            own = _effective_requests(container, running)
+            _add_amounts(nanos, own)
+            _add_amounts(sidecars, own)
+            _raise_to_floor(highest, {name: sidecars[name] for name in own})  # Other resources do not change.
         else:
-            own = _total((container.resources.requests,))
-            _raise_to(highest, {name: amount + sidecars.get(name, 0) for name, amount in own.items()})
-    _raise_to(nanos, highest)
+            own = _sum_nanos((container.resources.requests,))
+            _raise_to_floor(highest, {name: amount + sidecars.get(name, 0) for name, amount in own.items()})
+    _raise_to_floor(nanos, highest)
     if spec.resources is not None:
-        _replace_with_own_of_pod(nanos, spec.resources, running)
-    _add(nanos, _total((spec.overhead,)))
-    return {name: in_units(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
+        _apply_pod_level_requests(nanos, spec.resources, running)
+    _add_amounts(nanos, _sum_nanos((spec.overhead,)))
+    return {name: units_of_nanos(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
 
 
-def known_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int] | None:
+def pod_requests_or_none(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int] | None:
     """Returns pod_requests, or None for amounts that 64 bits do not hold. An API server accepts such amounts."""
     try:
         return pod_requests(spec, status)
@@ -458,7 +458,7 @@ class _RunningPod(NamedTuple):
     infeasible: bool
 
 
-def _running(spec: PodSpec, status: PodStatus) -> _RunningPod | None:
+def _running_pod(spec: PodSpec, status: PodStatus) -> _RunningPod | None:
     """Returns the running state; None if it cannot differ from the requests."""
     reported = (*status.container_statuses, *status.init_container_statuses)
     if spec.resources is None and not any(entry.resources for entry in reported):
@@ -468,17 +468,17 @@ def _running(spec: PodSpec, status: PodStatus) -> _RunningPod | None:
     return _RunningPod({entry.name: entry for entry in reported}, status, infeasible)
 
 
-def _effective(container: Container, running: _RunningPod | None) -> dict[str, int]:
+def _effective_requests(container: Container, running: _RunningPod | None) -> dict[str, int]:
     asked = container.resources.requests
     entry = running and running.containers.get(container.name)
     if not running or not entry or entry.resources is None:
-        return _total((asked,))
+        return _sum_nanos((asked,))
     if entry.resources.requests == asked and entry.allocated_resources in (asked, {}):  # The usual case, and faster.
-        return _total((asked,))
-    return _most(running, asked, entry.resources.requests, entry.allocated_resources)
+        return _sum_nanos((asked,))
+    return _largest_amounts(running, asked, entry.resources.requests, entry.allocated_resources)
 
 
-def _most(
+def _largest_amounts(
     running: _RunningPod,
     asked: Mapping[str, Quantity],
     actual: Mapping[str, Quantity],
@@ -486,23 +486,23 @@ def _most(
 ) -> dict[str, int]:
     most: dict[str, int] = {}
     for amounts in (actual, promised) if running.infeasible else (asked, actual, promised):
-        _raise_to(most, _total((amounts,)))
+        _raise_to_floor(most, _sum_nanos((amounts,)))
     return most
 
 
-def _replace_with_own_of_pod(nanos: dict[str, int], own: Resources, running: _RunningPod | None) -> None:
+def _apply_pod_level_requests(nanos: dict[str, int], own: Resources, running: _RunningPod | None) -> None:
     """Replaces the sum over the containers by the requests of the pod as a whole."""
-    amounts = _total((own.requests,))
+    amounts = _sum_nanos((own.requests,))
     status = running and running.status
     if running and status and status.resources is not None:
-        most = _most(running, own.requests, status.resources.requests, status.allocated_resources)
+        most = _largest_amounts(running, own.requests, status.resources.requests, status.allocated_resources)
         amounts = {name: most.get(name, 0) for name in amounts}
     nanos.update(
         (name, amount) for name, amount in amounts.items() if name in ("cpu", "memory") or name.startswith("hugepages-")
     )
 
 
-def _total(lists: Iterable[Mapping[str, Quantity]]) -> dict[str, int]:
+def _sum_nanos(lists: Iterable[Mapping[str, Quantity]]) -> dict[str, int]:
     nanos: dict[str, int] = {}
     for requests in lists:
         for name, amount in requests.items():
@@ -510,12 +510,12 @@ def _total(lists: Iterable[Mapping[str, Quantity]]) -> dict[str, int]:
     return nanos
 
 
-def _add(into: dict[str, int], more: Mapping[str, int]) -> None:
+def _add_amounts(into: dict[str, int], more: Mapping[str, int]) -> None:
     for name, amount in more.items():
         into[name] = into.get(name, 0) + amount
 
 
-def _raise_to(into: dict[str, int], floor: Mapping[str, int]) -> None:
+def _raise_to_floor(into: dict[str, int], floor: Mapping[str, int]) -> None:
     for name, amount in floor.items():
         if name not in into or into[name] < amount:
             into[name] = amount

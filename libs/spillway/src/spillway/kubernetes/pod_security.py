@@ -69,17 +69,17 @@ def violations(pod: Object, level: str) -> Found:
     if level == ANY:
         return
     spec = _mapping(pod.get("spec"))
-    yield from _of_metadata(_mapping(pod.get("metadata")))
+    yield from _annotation_violations(_mapping(pod.get("metadata")))
     for check in _BASELINE if level == BASELINE else (*_BASELINE, *_RESTRICTED):
         yield from check(spec)
     if level == BASELINE and not _has_user_namespace(spec):
-        yield from _proc_mounts(spec)
+        yield from _proc_mount_violations(spec)
 
 
 # ── Baseline ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _of_metadata(metadata: Object) -> Found:
+def _annotation_violations(metadata: Object) -> Found:
     for key, value in _mapping(metadata.get("annotations")).items():
         if not str(key).startswith(APPARMOR_ANNOTATION):
             continue
@@ -88,40 +88,42 @@ def _of_metadata(metadata: Object) -> Found:
             yield Violation("appArmorProfile", where, value, f"{APPARMOR_DEFAULT} or {APPARMOR_LOCAL}…")
 
 
-def _host_namespaces(spec: Object) -> Found:
+def _host_namespace_violations(spec: Object) -> Found:
     for name in ("hostNetwork", "hostPID", "hostIPC"):
         if spec.get(name):
             yield Violation("hostNamespaces", f"spec.{name}", spec[name], "false")
 
 
-def _privileged(spec: Object) -> Found:
-    for where, context in _contexts_of_containers(spec):
+def _privileged_violations(spec: Object) -> Found:
+    for where, context in _container_security_contexts(spec):
         if context.get("privileged"):
             yield Violation("privileged", f"{where}.privileged", context["privileged"], "false")
 
 
-def _capabilities(spec: Object) -> Found:
-    for where, context in _contexts_of_containers(spec):
+def _capability_violations(spec: Object) -> Found:
+    for where, context in _container_security_contexts(spec):
         for added in _list(_mapping(context.get("capabilities")).get("add")):
             if added not in ADDED_CAPABILITIES:
                 expected = f"some of {', '.join(ADDED_CAPABILITIES)}"
                 yield Violation("capabilities_baseline", f"{where}.capabilities.add", added, expected)
 
 
-def _host_paths(spec: Object) -> Found:
+def _host_path_violations(spec: Object) -> Found:
     for index, volume in enumerate(_list(spec.get("volumes"))):
         if _mapping(volume).get("hostPath") is not None:
-            yield Violation("hostPathVolumes", f"spec.volumes[{index}].hostPath", _named(volume), "another volume")
+            yield Violation(
+                "hostPathVolumes", f"spec.volumes[{index}].hostPath", _name_of_mapping(volume), "another volume"
+            )
 
 
-def _host_ports(spec: Object) -> Found:
+def _host_port_violations(spec: Object) -> Found:
     for where, container in _containers(spec):
         for index, port in enumerate(_list(container.get("ports"))):
             if found := _mapping(port).get("hostPort"):
                 yield Violation("hostPorts", f"{where}.ports[{index}].hostPort", found, "none")
 
 
-def _probed_hosts(spec: Object) -> Found:
+def _probe_host_violations(spec: Object) -> Found:
     for where, container in _containers(spec):
         lifecycle = _mapping(container.get("lifecycle"))
         handlers = [(name, container.get(name)) for name in ("livenessProbe", "readinessProbe", "startupProbe")]
@@ -132,15 +134,15 @@ def _probed_hosts(spec: Object) -> Found:
                     yield Violation("hostProbesAndHostLifecycle", f"{where}.{handler}.{way}.host", host, "none")
 
 
-def _app_armor(spec: Object) -> Found:
-    for where, context in _contexts(spec):
+def _apparmor_violations(spec: Object) -> Found:
+    for where, context in _security_contexts(spec):
         profile = context.get("appArmorProfile")
-        if profile is not None and _type_of(profile) not in PROFILE_TYPES:
+        if profile is not None and _profile_type(profile) not in PROFILE_TYPES:
             yield _bad_profile("appArmorProfile", where, profile)
 
 
-def _selinux(spec: Object) -> Found:
-    for where, context in _contexts(spec):
+def _selinux_violations(spec: Object) -> Found:
+    for where, context in _security_contexts(spec):
         options = _mapping(context.get("seLinuxOptions"))
         if (options.get("type") or "") not in SELINUX_TYPES:
             expected = ", ".join(SELINUX_TYPES[1:])
@@ -150,27 +152,29 @@ def _selinux(spec: Object) -> Found:
                 yield Violation("seLinuxOptions", f"{where}.seLinuxOptions.{name}", options[name], "none")
 
 
-def _proc_mounts(spec: Object) -> Found:
-    for where, context in _contexts_of_containers(spec):
+def _proc_mount_violations(spec: Object) -> Found:
+    for where, context in _container_security_contexts(spec):
         if context.get("procMount") not in (None, "Default"):
             yield Violation("procMount", f"{where}.procMount", context["procMount"], "Default")
 
 
-def _seccomp(spec: Object) -> Found:
-    for where, context in _contexts(spec):
+def _seccomp_violations(spec: Object) -> Found:
+    for where, context in _security_contexts(spec):
         profile = context.get("seccompProfile")
-        if profile is not None and _type_of(profile) not in PROFILE_TYPES:
+        if profile is not None and _profile_type(profile) not in PROFILE_TYPES:
             yield _bad_profile("seccompProfile", where, profile)
 
 
-def _sysctls(spec: Object) -> Found:
+def _sysctl_violations(spec: Object) -> Found:
     for index, one in enumerate(_list(_mapping(spec.get("securityContext")).get("sysctls"))):
         if _mapping(one).get("name") not in SYSCTLS:
-            yield Violation("sysctls", f"spec.securityContext.sysctls[{index}]", _named(one), "a sysctl that is safe")
+            yield Violation(
+                "sysctls", f"spec.securityContext.sysctls[{index}]", _name_of_mapping(one), "a sysctl that is safe"
+            )
 
 
-def _windows_host_process(spec: Object) -> Found:
-    for where, context in _contexts(spec):
+def _host_process_violations(spec: Object) -> Found:
+    for where, context in _security_contexts(spec):
         if found := _mapping(context.get("windowsOptions")).get("hostProcess"):
             yield Violation("windowsHostProcess", f"{where}.windowsOptions.hostProcess", found, "false")
 
@@ -178,24 +182,24 @@ def _windows_host_process(spec: Object) -> Found:
 # ── Restricted ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _volume_types(spec: Object) -> Found:
+def _volume_type_violations(spec: Object) -> Found:
     """Yields volumes of other types. A volume that names no source is an emptyDir, the API server's default."""
     for index, volume in enumerate(_list(spec.get("volumes"))):
         kinds = [kind for kind, source in _mapping(volume).items() if kind != "name" and source is not None]
         if kinds and not any(kind in VOLUMES for kind in kinds):
             expected = f"one of {', '.join(VOLUMES)}"
-            yield Violation("restrictedVolumes", f"spec.volumes[{index}]", _named(volume), expected)
+            yield Violation("restrictedVolumes", f"spec.volumes[{index}]", _name_of_mapping(volume), expected)
 
 
-def _escalation(spec: Object) -> Found:
-    for where, context in _contexts_of_containers(spec) if not _is_windows(spec) else ():
+def _escalation_violations(spec: Object) -> Found:
+    for where, context in _container_security_contexts(spec) if not _is_windows(spec) else ():
         value = context.get("allowPrivilegeEscalation")
         if value is not False:
             yield Violation("allowPrivilegeEscalation", f"{where}.allowPrivilegeEscalation", value, "false")
 
 
-def _dropped(spec: Object) -> Found:
-    for where, context in _contexts_of_containers(spec) if not _is_windows(spec) else ():
+def _dropped_capability_violations(spec: Object) -> Found:
+    for where, context in _container_security_contexts(spec) if not _is_windows(spec) else ():
         capabilities = _mapping(context.get("capabilities"))
         if "ALL" not in _list(capabilities.get("drop")):
             where_dropped, value = f"{where}.capabilities.drop", capabilities.get("drop")
@@ -205,39 +209,39 @@ def _dropped(spec: Object) -> Found:
                 yield Violation("capabilities_restricted", f"{where}.capabilities.add", added, "NET_BIND_SERVICE alone")
 
 
-def _non_root(spec: Object) -> Found:
+def _non_root_violations(spec: Object) -> Found:
     if _has_user_namespace(spec):
         return
     of_pod = _mapping(spec.get("securityContext")).get("runAsNonRoot")
     if of_pod is not None and of_pod is not True:
         yield Violation("runAsNonRoot", "spec.securityContext.runAsNonRoot", of_pod, "true")
-    for where, context in _contexts_of_containers(spec):
+    for where, context in _container_security_contexts(spec):
         value = context.get("runAsNonRoot")
         if value is not True and not (value is None and of_pod is True):
             yield Violation("runAsNonRoot", f"{where}.runAsNonRoot", value, "true, here or of the pod")
 
 
-def _users(spec: Object) -> Found:
-    for where, context in _contexts(spec) if not _has_user_namespace(spec) else ():
+def _root_user_violations(spec: Object) -> Found:
+    for where, context in _security_contexts(spec) if not _has_user_namespace(spec) else ():
         if context.get("runAsUser") == 0:
             yield Violation("runAsUser", f"{where}.runAsUser", 0, "another user than 0")
 
 
-def _seccomp_is_set(spec: Object) -> Found:
-    if _is_windows(spec) or _type_of(_mapping(spec.get("securityContext")).get("seccompProfile")) in PROFILE_TYPES:
+def _missing_seccomp_violations(spec: Object) -> Found:
+    if _is_windows(spec) or _profile_type(_mapping(spec.get("securityContext")).get("seccompProfile")) in PROFILE_TYPES:
         return
-    for where, context in _contexts_of_containers(spec):
+    for where, context in _container_security_contexts(spec):
         if context.get("seccompProfile") is None:
             expected = f"{' or '.join(PROFILE_TYPES)}, here or of the pod"
             yield Violation("seccompProfile_restricted", f"{where}.seccompProfile", None, expected)
 
 
 _BASELINE: Final[Sequence[Callable[[Object], Found]]] = (
-    _host_namespaces, _privileged, _capabilities, _host_paths, _host_ports, _probed_hosts, _app_armor, _selinux,
-    _seccomp, _sysctls, _windows_host_process,
+    _host_namespace_violations, _privileged_violations, _capability_violations, _host_path_violations, _host_port_violations, _probe_host_violations, _apparmor_violations, _selinux_violations,
+    _seccomp_violations, _sysctl_violations, _host_process_violations,
 )  # fmt: skip
 _RESTRICTED: Final[Sequence[Callable[[Object], Found]]] = (
-    _proc_mounts, _volume_types, _escalation, _dropped, _non_root, _users, _seccomp_is_set,
+    _proc_mount_violations, _volume_type_violations, _escalation_violations, _dropped_capability_violations, _non_root_violations, _root_user_violations, _missing_seccomp_violations,
 )  # fmt: skip
 
 
@@ -250,14 +254,14 @@ def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
             yield f"spec.{kind}[{index}]", _mapping(container)
 
 
-def _contexts_of_containers(spec: Object) -> Iterator[tuple[str, Object]]:
+def _container_security_contexts(spec: Object) -> Iterator[tuple[str, Object]]:
     for where, container in _containers(spec):
         yield f"{where}.securityContext", _mapping(container.get("securityContext"))
 
 
-def _contexts(spec: Object) -> Iterator[tuple[str, Object]]:
+def _security_contexts(spec: Object) -> Iterator[tuple[str, Object]]:
     yield "spec.securityContext", _mapping(spec.get("securityContext"))
-    yield from _contexts_of_containers(spec)
+    yield from _container_security_contexts(spec)
 
 
 def _has_user_namespace(spec: Object) -> bool:
@@ -270,14 +274,14 @@ def _is_windows(spec: Object) -> bool:
 
 
 def _bad_profile(check: str, where: str, profile: object) -> Violation:
-    return Violation(check, f"{where}.{check}.type", _type_of(profile), " or ".join(PROFILE_TYPES))
+    return Violation(check, f"{where}.{check}.type", _profile_type(profile), " or ".join(PROFILE_TYPES))
 
 
-def _type_of(profile: object) -> object:
+def _profile_type(profile: object) -> object:
     return _mapping(profile).get("type")
 
 
-def _named(value: object) -> object:
+def _name_of_mapping(value: object) -> object:
     return _mapping(value).get("name")
 
 

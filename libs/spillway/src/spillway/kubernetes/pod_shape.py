@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 from spillway.kubernetes import objects
-from spillway.kubernetes.manifest_paths import with_key
+from spillway.kubernetes.manifest_paths import path_with_real_key
 from spillway.kubernetes.scheduling_spec import (
     Expression,
     LabelSelector,
@@ -81,7 +81,7 @@ class _Amounts(msgspec.Struct, frozen=True, rename="camel"):
     overhead: dict[str, objects.Quantity] = {}
 
 
-def bare(shape: Shape) -> Shape:
+def shape_without_notes(shape: Shape) -> Shape:
     """Returns a shape without its notes, so that shapes with equal demands compare as equal."""
     return replace(shape, unmodelled=())
 
@@ -92,15 +92,15 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     Raises RequestError INVALID_ARGUMENT that names the field, the value and what was expected.
     """
     spec = template.get("spec") or {}
-    labels = _labels(template, where)
-    pod = convert(spec, objects.PodSpec, f"{where}.spec")
+    labels = _template_labels(template, where)
+    pod = convert_manifest_part(spec, objects.PodSpec, f"{where}.spec")
     _check_ports(pod, f"{where}.spec")
-    scheduling = convert(spec, SchedulingSpec, f"{where}.spec")
+    scheduling = convert_manifest_part(spec, SchedulingSpec, f"{where}.spec")
     unmodelled: list[str] = []
     affinity, path, own = scheduling.affinity, f"{where}.spec.affinity", (namespace, labels)
     return Shape(
         namespace=namespace,
-        requests=_requests(spec, f"{where}.spec"),
+        requests=_resource_requests(spec, f"{where}.spec"),
         node_selector=tuple(sorted(scheduling.node_selector.items())),
         node_terms=_node_terms(scheduling, f"{path}.nodeAffinity"),
         tolerations=tuple(_toleration(entry, f"{where}.spec.tolerations") for entry in scheduling.tolerations),
@@ -110,7 +110,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
             for term in _pod_terms(affinity.pod_anti_affinity, own, f"{path}.podAntiAffinity", unmodelled)
             if term.selector != NO_POD
         ),
-        spread=tuple(_spread(scheduling.topology_spread_constraints, labels, where, unmodelled)),
+        spread=tuple(_parse_spread_constraints(scheduling.topology_spread_constraints, labels, where, unmodelled)),
         unmodelled=(*unmodelled, *_other_unmodelled(scheduling)),
         near=tuple(_pod_terms(affinity.pod_affinity, own, f"{path}.podAffinity", unmodelled)),
         node_name=scheduling.node_name,
@@ -118,7 +118,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
         volume_claims=tuple(sorted(set(_volume_claims(scheduling, f"{where}.spec.volumes")))),
         traits=PodTraits(
             labels=tuple(sorted(labels.items())),
-            limits=_limits(spec, f"{where}.spec"),
+            limits=_resource_limits(spec, f"{where}.spec"),
             priority_class=scheduling.priority_class_name,
             terminating=scheduling.active_deadline_seconds is not None,
             names_namespaces=any(
@@ -136,7 +136,7 @@ def declared_shape(manifest: bytes, namespace: str) -> Shape | None:
         shape = shape_of(json.loads(manifest)["spec"]["template"], namespace, "spec.template")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError):
         return None
-    return replace(bare(shape), template="")
+    return replace(shape_without_notes(shape), template="")
 
 
 def template_digest(template: Mapping[str, Any], namespace: str) -> str:
@@ -148,13 +148,13 @@ def template_digest(template: Mapping[str, Any], namespace: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def convert(value: object, kind: Any, where: str) -> Any:
+def convert_manifest_part(value: object, kind: Any, where: str) -> Any:
     """Returns a part of a manifest as a typed value. Raises RequestError that names the path and what was expected."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `")
-        path = with_key(value, path.rstrip("`").removeprefix("$"), text)
+        path = path_with_real_key(value, path.rstrip("`").removeprefix("$"), text)
         raise RequestError("INVALID_ARGUMENT", f"{where}{path}: {text}") from None
 
 
@@ -181,38 +181,38 @@ def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return abs(number) < 2**63 and (number > bound if requirement.operator == "Gt" else number < bound)
 
 
-def _requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
-    pod = convert(spec, _Amounts, where)
+def _resource_requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
+    pod = convert_manifest_part(spec, _Amounts, where)
     if not pod.containers:
-        raise invalid(f"{where}.containers", [], "at least one container")
+        raise invalid_argument_error(f"{where}.containers", [], "at least one container")
     for kind, containers in (("containers", pod.containers), ("initContainers", pod.init_containers)):
         for index, container in enumerate(containers):
             _check_resources(f"{where}.{kind}[{index}].resources", container.resources)
     _check_resources(f"{where}.resources", pod.resources)
     _check_quantities(f"{where}.overhead", pod.overhead)
     try:
-        requests = objects.pod_requests(_admitted(spec, pod))
+        requests = objects.pod_requests(_admitted_pod_spec(spec, pod))
     except ValueError as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
     amounts = {name: amount for name, amount in requests.items() if amount > 0} | {"pods": 1}
     return tuple(sorted(amounts.items()))
 
 
-def _admitted(spec: Mapping[str, Any], amounts: "_Amounts") -> objects.PodSpec:
+def _admitted_pod_spec(spec: Mapping[str, Any], amounts: "_Amounts") -> objects.PodSpec:
     """Returns the pod as the API server makes it: a resource with only a limit is requested at that limit.
 
     For the limits of the pod as a whole, that is so only for resources that no container requests.
     """
     pod: objects.PodSpec = msgspec.convert(spec, objects.PodSpec)
-    containers = _with_limits(pod.containers, amounts.containers)
-    init_containers = _with_limits(pod.init_containers, amounts.init_containers)
+    containers = _default_requests_to_limits(pod.containers, amounts.containers)
+    init_containers = _default_requests_to_limits(pod.init_containers, amounts.init_containers)
     asked = {name for container in (*containers, *init_containers) for name in container.resources.requests}
     of_pod = {name: amount for name, amount in amounts.resources.limits.items() if name not in asked}
     resources = objects.Resources(of_pod | amounts.resources.requests)
     return msgspec.structs.replace(pod, containers=containers, init_containers=init_containers, resources=resources)
 
 
-def _with_limits(
+def _default_requests_to_limits(
     containers: tuple[objects.Container, ...], amounts: "tuple[_ContainerAmounts, ...]"
 ) -> tuple[objects.Container, ...]:
     return tuple(
@@ -239,39 +239,41 @@ def _check_quantity(path: str, name: str, amount: objects.Quantity) -> None:
     except ValueError as error:
         raise RequestError("INVALID_ARGUMENT", f"{path}: {error}") from None
     if parsed < 0:
-        raise invalid(path, amount, "0 or more")
+        raise invalid_argument_error(path, amount, "0 or more")
 
 
-def _requirement(expression: Expression, where: str, operators: tuple[str, ...]) -> Requirement:
+def _parse_requirement(expression: Expression, where: str, operators: tuple[str, ...]) -> Requirement:
     if expression.operator not in operators:
-        raise invalid(f"{where}.operator", expression.operator, f"one of {', '.join(operators)}")
+        raise invalid_argument_error(f"{where}.operator", expression.operator, f"one of {', '.join(operators)}")
     if not expression.key:
-        raise invalid(f"{where}.key", expression.key, "a label key")
+        raise invalid_argument_error(f"{where}.key", expression.key, "a label key")
     count = len(expression.values)
     wanted = {"In": "at least one value", "NotIn": "at least one value", "Gt": "one integer", "Lt": "one integer"}
     if expression.operator in ("Exists", "DoesNotExist"):
         if count:
-            raise invalid(f"{where}.values", expression.values, f"none with operator {expression.operator}")
+            raise invalid_argument_error(
+                f"{where}.values", expression.values, f"none with operator {expression.operator}"
+            )
     elif not count or (expression.operator in ("Gt", "Lt") and (count > 1 or not is_integer(expression.values[0]))):
-        raise invalid(f"{where}.values", expression.values, wanted[expression.operator])
+        raise invalid_argument_error(f"{where}.values", expression.values, wanted[expression.operator])
     return Requirement(expression.key, expression.operator, expression.values)
 
 
-def _labels(template: Mapping[str, Any], where: str) -> dict[str, str]:
-    labels: dict[str, str] = convert(
+def _template_labels(template: Mapping[str, Any], where: str) -> dict[str, str]:
+    labels: dict[str, str] = convert_manifest_part(
         (template.get("metadata") or {}).get("labels") or {}, dict[str, str], f"{where}.metadata.labels"
     )
     return labels
 
 
-def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
+def _resource_limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     """Returns the limits that quotas count, by the rules of requests. Overhead is added only to an existing limit."""
-    pod = convert(spec, _Amounts, where)
+    pod = convert_manifest_part(spec, _Amounts, where)
     limits = objects.pod_requests(
         msgspec.structs.replace(
-            convert(spec, objects.PodSpec, where),
-            containers=_limited(spec.get("containers") or (), pod.containers),
-            init_containers=_limited(spec.get("initContainers") or (), pod.init_containers),
+            convert_manifest_part(spec, objects.PodSpec, where),
+            containers=_limits_as_requests(spec.get("containers") or (), pod.containers),
+            init_containers=_limits_as_requests(spec.get("initContainers") or (), pod.init_containers),
             resources=objects.Resources(pod.resources.limits),
         )
     )
@@ -285,7 +287,9 @@ def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
 
 def _is_best_effort(spec: Mapping[str, Any], where: str) -> bool:
     """Returns whether quotas count the pod as BestEffort. The pod's overhead does not matter."""
-    asked = objects.pod_requests(msgspec.structs.replace(_admitted(spec, convert(spec, _Amounts, where)), overhead={}))
+    asked = objects.pod_requests(
+        msgspec.structs.replace(_admitted_pod_spec(spec, convert_manifest_part(spec, _Amounts, where)), overhead={})
+    )
     return not asked.get("cpu") and not asked.get("memory")
 
 
@@ -298,7 +302,7 @@ def _names_namespaces(affinity: PodAffinity) -> bool:
     )
 
 
-def _limited(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple[objects.Container, ...]:
+def _limits_as_requests(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple[objects.Container, ...]:
     """Returns containers with their limits in place of their requests."""
     return tuple(
         msgspec.structs.replace(
@@ -317,16 +321,16 @@ def _node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
     if required is None:
         return ()
     if not required.node_selector_terms:
-        raise invalid(f"{where}.nodeSelectorTerms", [], "at least one term")
+        raise invalid_argument_error(f"{where}.nodeSelectorTerms", [], "at least one term")
     terms = []
     for index, term in enumerate(required.node_selector_terms):
         path = f"{where}.nodeSelectorTerms[{index}]"
         labels = tuple(
-            _requirement(entry, f"{path}.matchExpressions", NODE_OPERATORS) for entry in term.match_expressions
+            _parse_requirement(entry, f"{path}.matchExpressions", NODE_OPERATORS) for entry in term.match_expressions
         )
-        fields = tuple(_requirement(entry, f"{path}.matchFields", ("In", "NotIn")) for entry in term.match_fields)
+        fields = tuple(_parse_requirement(entry, f"{path}.matchFields", ("In", "NotIn")) for entry in term.match_fields)
         if any(entry.key != "metadata.name" for entry in fields):
-            raise invalid(f"{path}.matchFields.key", fields[0].key, "metadata.name")
+            raise invalid_argument_error(f"{path}.matchFields.key", fields[0].key, "metadata.name")
         if labels or fields:  # A term without requirements matches no node.
             terms.append(NodeTerm(labels, fields))
     return tuple(terms) or (NodeTerm((Requirement("", "In", ()),), ()),)
@@ -334,22 +338,24 @@ def _node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
 
 def _toleration(spec: TolerationSpec, where: str) -> Toleration:
     if spec.operator not in ("Equal", "Exists", ""):
-        raise invalid(f"{where}.operator", spec.operator, "Equal or Exists")
+        raise invalid_argument_error(f"{where}.operator", spec.operator, "Equal or Exists")
     if spec.effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
-        raise invalid(f"{where}.effect", spec.effect, "NoSchedule, PreferNoSchedule or NoExecute")
+        raise invalid_argument_error(f"{where}.effect", spec.effect, "NoSchedule, PreferNoSchedule or NoExecute")
     if not spec.key and spec.operator != "Exists":
-        raise invalid(f"{where}.operator", spec.operator, "Exists when the key is empty")
+        raise invalid_argument_error(f"{where}.operator", spec.operator, "Exists when the key is empty")
     return Toleration(spec.key, spec.operator or "Equal", spec.value, spec.effect)
 
 
 def selector_of(selector: LabelSelector, where: str) -> PodSelector:
     """Returns a label selector as requirements, sorted so that equal selectors are equal values."""
     labels = [Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()]
-    expressions = [_requirement(entry, f"{where}.matchExpressions", OPERATORS) for entry in selector.match_expressions]
-    return _sorted((*labels, *expressions))
+    expressions = [
+        _parse_requirement(entry, f"{where}.matchExpressions", OPERATORS) for entry in selector.match_expressions
+    ]
+    return _sorted_selector((*labels, *expressions))
 
 
-def _sorted(requirements: Iterable[Requirement]) -> PodSelector:
+def _sorted_selector(requirements: Iterable[Requirement]) -> PodSelector:
     return PodSelector(tuple(sorted(requirements, key=lambda entry: (entry.key, entry.operator, entry.values))))
 
 
@@ -360,17 +366,17 @@ def _pod_terms(
     namespace, labels = replica
     for term in affinity.required:
         if not term.topology_key:
-            raise invalid(f"{path}.topologyKey", term.topology_key, "a label key")
+            raise invalid_argument_error(f"{path}.topologyKey", term.topology_key, "a label key")
         selector = _pod_selector(term.label_selector, f"{path}.labelSelector")
         if term.label_selector is not None:
-            keys = _with_own_labels(term.match_label_keys, "In", labels, path, unmodelled)
-            others = _with_own_labels(term.mismatch_label_keys, "NotIn", labels, path, unmodelled)
-            selector = _sorted((*selector.requirements, *keys, *others))
+            keys = _label_key_requirements(term.match_label_keys, "In", labels, path, unmodelled)
+            others = _label_key_requirements(term.mismatch_label_keys, "NotIn", labels, path, unmodelled)
+            selector = _sorted_selector((*selector.requirements, *keys, *others))
         everywhere = term.namespace_selector
         here = not term.namespaces or namespace in term.namespaces or everywhere is not None
         yield PodTerm(
             selector=selector,
-            own=here and _means_itself(selector, labels),
+            own=here and _is_selecting_itself(selector, labels),
             topology_key=term.topology_key,
             namespaces=term.namespaces,
             namespace_selector=None if everywhere is None else selector_of(everywhere, f"{path}.namespaceSelector"),
@@ -381,7 +387,7 @@ def _pod_selector(selector: LabelSelector | None, where: str) -> PodSelector:
     return NO_POD if selector is None else selector_of(selector, where)
 
 
-def _means_itself(selector: PodSelector, labels: Mapping[str, str]) -> bool:
+def _is_selecting_itself(selector: PodSelector, labels: Mapping[str, str]) -> bool:
     """Returns whether a selector matches pods with these labels and with the template hash that they will get."""
     known = [entry for entry in selector.requirements if not is_of_own_template(entry)]
     unknown = [entry for entry in selector.requirements if is_of_own_template(entry)]
@@ -393,7 +399,7 @@ def is_of_own_template(requirement: Requirement) -> bool:
     return requirement.values == OWN_TEMPLATE and requirement.key in TEMPLATE_HASH_LABELS
 
 
-def _with_own_labels(
+def _label_key_requirements(
     keys: Iterable[str], operator: str, labels: Mapping[str, str], path: str, unmodelled: list[str]
 ) -> Iterator[Requirement]:
     """Yields requirements from matchLabelKeys. A key that the pods will not have adds none."""
@@ -406,7 +412,7 @@ def _with_own_labels(
             unmodelled.append(f"{path.rpartition('.')[2]} by label key {key}")
 
 
-def _spread(
+def _parse_spread_constraints(
     constraints: tuple[SpreadConstraint, ...], labels: Mapping[str, str], where: str, unmodelled: list[str]
 ) -> Iterator[Spread]:
     path = f"{where}.spec.topologySpreadConstraints"
@@ -416,9 +422,9 @@ def _spread(
             continue
         selector = PodSelector(())  # The scheduler counts no pod for it.
         if constraint.label_selector is not None:
-            keys = _with_own_labels(constraint.match_label_keys, "In", labels, path, unmodelled)
+            keys = _label_key_requirements(constraint.match_label_keys, "In", labels, path, unmodelled)
             selector = selector_of(constraint.label_selector, f"{path}.labelSelector")
-            selector = _sorted((*selector.requirements, *keys))
+            selector = _sorted_selector((*selector.requirements, *keys))
         yield Spread(
             selector=selector,
             max_skew=constraint.max_skew,
@@ -426,29 +432,31 @@ def _spread(
             honor_taints=constraint.node_taints_policy == "Honor",
             topology_key=constraint.topology_key,
             min_domains=constraint.min_domains or 0,
-            others_only=not _means_itself(selector, labels),
+            others_only=not _is_selecting_itself(selector, labels),
         )
 
 
 def _check_spread(constraint: SpreadConstraint, path: str) -> None:
     if not 1 <= constraint.max_skew <= INT32_MAX:
-        raise invalid(f"{path}.maxSkew", constraint.max_skew, f"1 to {INT32_MAX}")
+        raise invalid_argument_error(f"{path}.maxSkew", constraint.max_skew, f"1 to {INT32_MAX}")
     if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
-        raise invalid(f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, "DoNotSchedule or ScheduleAnyway")
+        raise invalid_argument_error(
+            f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, "DoNotSchedule or ScheduleAnyway"
+        )
     if not constraint.topology_key:
-        raise invalid(f"{path}.topologyKey", constraint.topology_key, "a label key")
+        raise invalid_argument_error(f"{path}.topologyKey", constraint.topology_key, "a label key")
     if constraint.min_domains is not None and not 1 <= constraint.min_domains <= INT32_MAX:
-        raise invalid(f"{path}.minDomains", constraint.min_domains, f"1 to {INT32_MAX}")
+        raise invalid_argument_error(f"{path}.minDomains", constraint.min_domains, f"1 to {INT32_MAX}")
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         policy = constraint.node_affinity_policy if field == "nodeAffinityPolicy" else constraint.node_taints_policy
         if policy not in ("Honor", "Ignore"):
-            raise invalid(f"{path}.{field}", policy, "Honor or Ignore")
+            raise invalid_argument_error(f"{path}.{field}", policy, "Honor or Ignore")
 
 
 def _check_ports(pod: objects.PodSpec, where: str) -> None:
     for _, _, port in objects.host_ports(pod):
         if not 1 <= port <= PORT_MAX:
-            raise invalid(f"{where}.containers.ports.hostPort", port, f"1 to {PORT_MAX}")
+            raise invalid_argument_error(f"{where}.containers.ports.hostPort", port, f"1 to {PORT_MAX}")
 
 
 def _other_unmodelled(spec: SchedulingSpec) -> Iterator[str]:
@@ -471,7 +479,9 @@ def _other_unmodelled(spec: SchedulingSpec) -> Iterator[str]:
 def _volume_claims(spec: SchedulingSpec, where: str) -> Iterator[str]:
     for index, volume in enumerate(spec.volumes):
         if volume.get("persistentVolumeClaim") is not None:
-            source = convert(volume["persistentVolumeClaim"], _ClaimSource, f"{where}[{index}].persistentVolumeClaim")
+            source = convert_manifest_part(
+                volume["persistentVolumeClaim"], _ClaimSource, f"{where}[{index}].persistentVolumeClaim"
+            )
             yield source.claim_name
 
 

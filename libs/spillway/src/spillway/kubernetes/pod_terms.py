@@ -59,7 +59,7 @@ def count_of_terms(affinity: RequiredPodAffinity | None) -> int:
     return len(affinity.pod_anti_affinity.required)
 
 
-def apart_terms(affinity: RequiredPodAffinity | None) -> tuple[PodTerm, ...]:
+def anti_affinity_terms(affinity: RequiredPodAffinity | None) -> tuple[PodTerm, ...]:
     """Returns the terms that keep other pods away from a pod. A term without a selector matches no pod."""
     if affinity is None or affinity.pod_anti_affinity is None:
         return ()

@@ -29,17 +29,17 @@ def parse_quantity(text: Quantity, *, milli: bool = False) -> int:
 
     Kubernetes wraps round silently outside int64; here that is a ValueError.
     """
-    return in_units(nanos_of(text), milli=milli, source=text)
+    return units_of_nanos(nanos_of(text), milli=milli, source=text)
 
 
-def in_units(nanos: int, *, milli: bool, source: Quantity) -> int:
-    units = _rounded_up(nanos, NANOS_PER_MILLI if milli else NANOS_PER_UNIT)
+def units_of_nanos(nanos: int, *, milli: bool, source: Quantity) -> int:
+    units = _divide_away_from_zero(nanos, NANOS_PER_MILLI if milli else NANOS_PER_UNIT)
     if not -INT64_MAX - 1 <= units <= INT64_MAX:
         raise ValueError(f"quantity {source!r} in {'thousandths' if milli else 'units'}: expected a 64-bit integer")
     return units
 
 
-def _rounded_up(numerator: int, denominator: int) -> int:
+def _divide_away_from_zero(numerator: int, denominator: int) -> int:
     magnitude = -(-abs(numerator) // denominator)
     return magnitude if numerator >= 0 else -magnitude
 
@@ -57,10 +57,10 @@ def nanos_of(text: Quantity) -> int:
     digits = int(match["whole"] + part)
     suffix, exponent = match["suffix"], match["exponent"]
     if suffix in BINARY_EXPONENTS:
-        nanos = _rounded_up((digits << BINARY_EXPONENTS[suffix]) * NANOS_PER_UNIT, 10 ** len(part))
+        nanos = _divide_away_from_zero((digits << BINARY_EXPONENTS[suffix]) * NANOS_PER_UNIT, 10 ** len(part))
         nanos = min(nanos, INT64_MAX * NANOS_PER_UNIT)  # Kubernetes caps these, and only these.
     else:
         scale = DECIMAL_EXPONENTS.get(suffix, 0) if exponent is None else int(exponent)
         scale = max(-MAX_EXPONENT, min(scale, MAX_EXPONENT)) - len(part) + 9
-        nanos = digits * 10**scale if scale >= 0 else _rounded_up(digits, 10**-scale)
+        nanos = digits * 10**scale if scale >= 0 else _divide_away_from_zero(digits, 10**-scale)
     return -nanos if match["sign"] == "-" else nanos

@@ -28,7 +28,7 @@ def asks_too_many_terms(shape: Shape) -> bool:
     if any(len(entries) > TERMS_MAX for entries in lists):
         return True
     of_spread = (entry for spread in shape.spread for entry in spread.selector.requirements)
-    return _is_beyond((*_of_nodes(shape), *of_spread), (*shape.apart, *shape.near), len(shape.node_selector))
+    return _is_beyond((*_node_requirements(shape), *of_spread), (*shape.apart, *shape.near), len(shape.node_selector))
 
 
 def repels_too_much(terms: tuple[PodTerm, ...]) -> bool:
@@ -50,7 +50,7 @@ def _is_beyond(requirements: Iterable[Requirement], terms: tuple[PodTerm, ...], 
     return len(every) + labels > LABELS_MAX or values > VALUES_MAX
 
 
-def _of_nodes(shape: Shape) -> Iterator[Requirement]:
+def _node_requirements(shape: Shape) -> Iterator[Requirement]:
     for term in shape.node_terms:
         yield from term.labels
         yield from term.fields

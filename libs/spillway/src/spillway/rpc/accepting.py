@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from spillway.rpc.connections import CALLER, ConnectionCounts, ConnectionVerdict, place_of
+from spillway.rpc.connections import CALLER, ConnectionCounts, ConnectionVerdict, network_of_host
 
 TIME: Final = "time"
 DESCRIPTORS: Final = "descriptors"
@@ -52,7 +52,7 @@ class ConnectionAcceptor:
         self._changed = changed
         self._numbers = itertools.count(1)
 
-    async def accept(self, listening: socket.socket) -> None:
+    async def accept_connections(self, listening: socket.socket) -> None:
         """Accepts connections until it is cancelled. An unexpected error raises."""
         loop = asyncio.get_running_loop()
         while True:
@@ -60,11 +60,11 @@ class ConnectionAcceptor:
                 accepted, address = await loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    self._exhausted(error)
+                    self._free_descriptor(error)
                     await asyncio.sleep(_RETRY_SECONDS)
                 continue
             try:
-                await self._admit(accepted, place_of(str(address[0])))
+                await self._admit_connection(accepted, network_of_host(str(address[0])))
             except OSError:  # The peer has gone already.
                 accepted.close()
 
@@ -86,53 +86,53 @@ class ConnectionAcceptor:
         if was_stranger:
             self._changed()
         if closed is not None:
-            self.drop(closed, CALLER)
+            self.drop_connection(closed, CALLER)
         return was_stranger and closed != number
 
     def end_call(self, number: int) -> None:
         """Counts a call of `begin_call` as ended."""
         self.connections.end_call(number, time.monotonic())
 
-    def drop(self, number: int, reason: str) -> None:
+    def drop_connection(self, number: int, reason: str) -> None:
         """Closes a connection at once."""
-        self._refusals.tell(reason)
-        self.forget(number)
+        self._refusals.note_refusal(reason)
+        self.forget_connection(number)
         self._abort(number)
 
-    def forget(self, number: int) -> None:
+    def forget_connection(self, number: int) -> None:
         """Removes a closed connection from the count."""
-        self.connections.remove(number)
+        self.connections.remove_connection(number)
         self._changed()
 
-    async def _admit(self, accepted: socket.socket, place: str) -> None:
-        verdict = self.connections.verdict(place, time.monotonic())
-        if verdict.reason and not self._made_room(verdict):
+    async def _admit_connection(self, accepted: socket.socket, place: str) -> None:
+        verdict = self.connections.verdict_on_connection(place, time.monotonic())
+        if verdict.reason and not self._make_room(verdict):
             accepted.close()
             return
         number = next(self._numbers)
-        self.connections.add(number, place)
+        self.connections.add_stranger(number, place)
         self._changed()
         try:
             await self._begin(number, accepted)
         except OSError:
-            self.forget(number)
+            self.forget_connection(number)
             raise
 
-    def _made_room(self, verdict: ConnectionVerdict) -> bool:
+    def _make_room(self, verdict: ConnectionVerdict) -> bool:
         if verdict.closed is None:
-            self._refusals.tell(verdict.reason)
+            self._refusals.note_refusal(verdict.reason)
             return False
-        self.drop(verdict.closed, verdict.reason)
+        self.drop_connection(verdict.closed, verdict.reason)
         return True
 
-    def _exhausted(self, error: OSError) -> None:
+    def _free_descriptor(self, error: OSError) -> None:
         """Closes the oldest stranger's connection, because no file descriptor is left."""
         self._refusals.note_trouble(error)
         oldest = self.connections.oldest_stranger()
         if oldest is not None:
-            self.drop(oldest, DESCRIPTORS)
+            self.drop_connection(oldest, DESCRIPTORS)
         else:
-            self._refusals.tell(DESCRIPTORS)
+            self._refusals.note_refusal(DESCRIPTORS)
 
 
 class RefusalLog:
@@ -148,16 +148,16 @@ class RefusalLog:
         self._trouble = ""
         self._next = 0.0
 
-    def tell(self, reason: str) -> None:
+    def note_refusal(self, reason: str) -> None:
         self._count(reason)
         self._since[reason] += 1
-        self._say()
+        self._log_refusals()
 
     def note_trouble(self, error: OSError) -> None:
         """Adds this error to the next log line."""
         self._trouble = f"{error.strerror or error}"
 
-    def _say(self) -> None:
+    def _log_refusals(self) -> None:
         now = time.monotonic()
         if now < self._next:
             return
@@ -168,7 +168,7 @@ class RefusalLog:
         self._trouble = ""
 
 
-def connections_most(wanted: int, descriptors_each: int, **which: str) -> int:
+def connection_limit(wanted: int, descriptors_each: int, **which: str) -> int:
     """Returns how many connections the process has file descriptors for, at most wanted. Logs a line if it is fewer."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
@@ -184,7 +184,7 @@ def connections_most(wanted: int, descriptors_each: int, **which: str) -> int:
     return min(most, wanted)
 
 
-def listening_sockets(host: str, port: int) -> list[socket.socket]:
+def open_listening_sockets(host: str, port: int) -> list[socket.socket]:
     """Returns a listening socket for each address of the host, all at one port.
 
     Raises OSError, or UnicodeError for a text that is no host name.
@@ -192,10 +192,10 @@ def listening_sockets(host: str, port: int) -> list[socket.socket]:
     made: list[socket.socket] = []
     trouble: OSError = OSError(f"no address of {host}")
     try:
-        for family, name in _addresses(host.strip("[]"), port):
+        for family, name in _socket_addresses(host.strip("[]"), port):
             taken = made[0].getsockname()[1] if made else name[1]
             try:
-                made.append(_listening(family, (name[0], taken, *name[2:])))
+                made.append(_open_listening_socket(family, (name[0], taken, *name[2:])))
             except OSError as error:
                 if error.errno not in _NOT_HERE:
                     raise
@@ -209,12 +209,12 @@ def listening_sockets(host: str, port: int) -> list[socket.socket]:
     return made
 
 
-def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
+def _socket_addresses(host: str, port: int) -> list[tuple[int, Any]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(dict.fromkeys((family, name) for family, _, _, _, name in found))
 
 
-def _listening(family: int, address: Any) -> socket.socket:
+def _open_listening_socket(family: int, address: Any) -> socket.socket:
     both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
     made = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     made.setblocking(False)

@@ -37,14 +37,14 @@ class CallServer(cygrpc.AioServer):  # type: ignore[misc]
         self.add_registered_method_handlers(dict(handlers))
         self._resolver = cygrpc._MethodResolver([], dict(handlers))  # noqa: SLF001 (see above)
         self._tasks: set[asyncio.Task[Any]] = set()
-        logging.getLogger(_LIBRARY_LOG).addFilter(_readable)
+        logging.getLogger(_LIBRARY_LOG).addFilter(_may_log_record)
 
     def _make_request_call_future(self, method: bytes | None) -> "asyncio.Future[None]":
         """Returns the future that the library's loop waits for, once for each method. It ends when the server ends.
 
         The loop cancels it then. The task that waits for a call must outlive that, because the core still writes to it.
         """
-        return asyncio.shield(self._kept(self._take_calls(method)))
+        return asyncio.shield(self._create_kept_task(self._take_calls(method)))
 
     async def _take_calls(self, method: bytes | None) -> None:
         """Takes the calls of one method; None: of all other paths. Ends with the server's own exception."""
@@ -53,26 +53,26 @@ class CallServer(cygrpc.AioServer):  # type: ignore[misc]
             state = await (self._request_call() if method is None else self._request_registered_call(method))
             loop = self._running_loop
             answer = cygrpc._handle_rpc(path, self._resolver, (), state, loop, False)  # noqa: SLF001
-            self._kept(cygrpc._schedule_rpc_coro(_until_sent(answer), state, loop, path))  # noqa: SLF001
+            self._create_kept_task(cygrpc._schedule_rpc_coro(_answer_until_sent(answer), state, loop, path))  # noqa: SLF001
 
-    def _kept(self, work: Awaitable[Any]) -> "asyncio.Task[Any]":
+    def _create_kept_task(self, work: Awaitable[Any]) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = self._running_loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget_task)
         return task
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
+    def _forget_task(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # The library's loop gets this exception too; reading it here avoids a warning.
 
 
-async def _until_sent(answer: Awaitable[Any]) -> None:
+async def _answer_until_sent(answer: Awaitable[Any]) -> None:
     """Answers a call and waits until all of it is sent. Then it frees what the handler has added to UNTIL_SENT."""
     with ExitStack() as held:
         UNTIL_SENT.set(held)
         await answer
 
 
-def _readable(record: logging.LogRecord) -> bool:
+def _may_log_record(record: logging.LogRecord) -> bool:
     return record.msg != _UNREADABLE

@@ -99,7 +99,7 @@ class Caller:
     def is_restricted(self) -> bool:
         return EVERYTHING not in self.namespaces
 
-    def may_see(self, namespace: str) -> bool:
+    def may_see_namespace(self, namespace: str) -> bool:
         """Returns whether this caller may read a namespace. An empty namespace means all namespaces."""
         matching = (fnmatchcase(namespace, pattern) for pattern in self.namespaces)
         return not self.is_restricted or (bool(namespace) and any(matching))
@@ -109,18 +109,18 @@ class Caller:
         if {verb, EVERYTHING} & self.verbs or (READ in self.verbs and verb in READING_VERBS):
             return
         raise RequestError(
-            "PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: this caller may {listed(self.verbs)}"
+            "PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: this caller may {all_names_text(self.verbs)}"
         )
 
-    def require(self, verb: str, namespace: str) -> None:
+    def require_verb_in_namespace(self, verb: str, namespace: str) -> None:
         """Raises PERMISSION_DENIED if the caller may not use the verb in the namespace. Empty: in all namespaces."""
         self.require_verb(verb)
-        if self.may_see(namespace):
+        if self.may_see_namespace(namespace):
             return
         where = f"in namespace {namespace!r}" if namespace else "in all namespaces"
         raise RequestError(
             "PERMISSION_DENIED",
-            f"caller {self.name!r} may not {verb} {where}: this caller has the namespaces {listed(self.namespaces)}",
+            f"caller {self.name!r} may not {verb} {where}: this caller has the namespaces {all_names_text(self.namespaces)}",
         )
 
 
@@ -132,7 +132,7 @@ class Callers:
     by_certificate: Mapping[str, Caller]
     limits: Mapping[str, CallerEntry]
 
-    def knows(self, caller: Caller) -> bool:
+    def has_caller(self, caller: Caller) -> bool:
         """Returns whether this caller still has exactly the same rights."""
         return caller in self.by_token.values() or caller in self.by_certificate.values()
 
@@ -140,7 +140,7 @@ class Callers:
 NOBODY: Final = Callers({}, {}, {})
 
 
-def callers_of(data: bytes, name: str) -> Callers:
+def parse_callers(data: bytes, name: str) -> Callers:
     """Returns the callers of a file `callers: [{name, token_sha256, verbs, namespaces, …}]` in YAML, JSON or TOML.
 
     name: of the file; its end decides the format. Raises OperatorError, which names the file and the mistake in it.
@@ -148,8 +148,8 @@ def callers_of(data: bytes, name: str) -> Callers:
     try:
         if len(data) > CALLERS_BYTES_MAX:
             raise ValueError(f"{len(data)} bytes: expected at most {CALLERS_BYTES_MAX}")
-        entries = msgspec.convert(_parsed(data, name), _CallersFile).callers
-        _check(entries)
+        entries = msgspec.convert(_parse_by_extension(data, name), _CallersFile).callers
+        _check_entries(entries)
     except (ValueError, msgspec.ValidationError, yaml.YAMLError, RecursionError) as error:
         raise OperatorError(f"gRPC: callers file {name!r}: {error}") from error
     made = {entry.name: _caller_of(entry) for entry in entries}
@@ -168,21 +168,21 @@ def _caller_of(entry: CallerEntry) -> Caller:
 def _pod_rights_of(entry: CallerEntry, *, confined: bool) -> PodRights:
     return PodRights(
         security=entry.pod_security or (BASELINE if confined else ANY),
-        priority_classes=_named_or_free(entry.priority_classes, confined=confined),
+        priority_classes=_names_or_default(entry.priority_classes, confined=confined),
         service_accounts=frozenset(entry.service_accounts),
         priority_max=entry.priority_max if entry.priority_max is not None or not confined else 0,
-        service_types=_named_or_free(entry.service_types, confined=confined),
+        service_types=_names_or_default(entry.service_types, confined=confined),
     )
 
 
-def _named_or_free(names: tuple[str, ...] | None, *, confined: bool) -> frozenset[str] | None:
+def _names_or_default(names: tuple[str, ...] | None, *, confined: bool) -> frozenset[str] | None:
     """Returns the names of an entry. Without any: all for a caller of all namespaces, None (the default) for others."""
     if names is None:
         return None if confined else frozenset({EVERYTHING})
     return frozenset(names)
 
 
-def _parsed(data: bytes, name: str) -> object:
+def _parse_by_extension(data: bytes, name: str) -> object:
     if name.endswith(".toml"):
         return tomllib.loads(data.decode())
     if name.endswith(".json"):
@@ -190,22 +190,22 @@ def _parsed(data: bytes, name: str) -> object:
     return read_yaml(data)
 
 
-def _check(entries: Collection[CallerEntry]) -> None:
+def _check_entries(entries: Collection[CallerEntry]) -> None:
     for entry in entries:
         if entry.verbs is None:
             expected = f'names of verbs, "{READ}" for all that change nothing, or "{EVERYTHING}" for all'
             raise ValueError(f"{entry.name}: verbs: missing: expected {expected}")
         unknown = set(entry.verbs) - {EVERYTHING, READ, *VERBS}
         if unknown:
-            expected = f"expected some of {EVERYTHING}, {READ}, {listed(VERBS)}"
-            raise ValueError(f"{entry.name}: verbs {listed(unknown)}: {_called_now(unknown)}{expected}")
+            expected = f"expected some of {EVERYTHING}, {READ}, {all_names_text(VERBS)}"
+            raise ValueError(f"{entry.name}: verbs {all_names_text(unknown)}: {_renamed_verbs_text(unknown)}{expected}")
     for what in ("name", "token_sha256"):
         values = [getattr(entry, what) for entry in entries if getattr(entry, what)]
         if len(values) != len(set(values)):
             raise ValueError(f"two callers have the same {what}")
 
 
-def _called_now(verbs: Collection[str]) -> str:
+def _renamed_verbs_text(verbs: Collection[str]) -> str:
     """Returns a text for an error: the present names of former verbs in the file. A former name gives no right."""
     renamed = sorted((verb, VERB_BY_FORMER_VERB[verb]) for verb in verbs if verb in VERB_BY_FORMER_VERB)
     return "".join(f"{former} is called {verb} now; " for former, verb in renamed)
@@ -221,10 +221,10 @@ class CallersFile:
             self._seen: bytes | None = read(name)
         except OSError as error:
             raise OperatorError(f"gRPC: callers file {name!r}: {error.strerror or error}") from error
-        self.callers = callers_of(self._seen, name)
+        self.callers = parse_callers(self._seen, name)
         metrics.CALLERS_FILE_BAD.set(0)
 
-    def look(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Reads the file again. Returns whether its callers changed. A bad file is logged, and the old callers stay."""
         trouble, content = "", None
         try:
@@ -235,7 +235,7 @@ class CallersFile:
             return False
         self._seen = content
         try:
-            callers = callers_of(content, self.name) if content is not None else NOBODY
+            callers = parse_callers(content, self.name) if content is not None else NOBODY
         except OperatorError as error:
             trouble = str(error)
         metrics.CALLERS_FILE_BAD.set(bool(trouble))
@@ -249,5 +249,5 @@ class CallersFile:
         return changed
 
 
-def listed(names: Collection[str]) -> str:
+def all_names_text(names: Collection[str]) -> str:
     return ", ".join(sorted(names)) or "none"

@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from spillway import messages
-from spillway.api_errors import RequestError, invalid
+from spillway.api_errors import RequestError, invalid_argument_error
 
 REQUEST_BYTES_MOST: Final = 16 * 2**20
 """The largest request that any server of ours accepts, and that a client of ours sends."""
@@ -37,11 +37,11 @@ class Call:
     def read_request(self, data: bytes, entries_max: int) -> Any:
         """Returns the request. Raises DecodeError; or TooManyEntries, before values of the entries are built."""
         message = self.request_message.FromString(data)
-        messages.check_entries(message, len(data), entries_max)
-        return messages.value_from(message, self.request)
+        messages.check_entry_count(message, len(data), entries_max)
+        return messages.value_from_message(message, self.request)
 
     def read_reply(self, data: bytes) -> Any:
-        return messages.value_from(self.reply_message.FromString(data), self.reply)
+        return messages.value_from_message(self.reply_message.FromString(data), self.reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +70,28 @@ def request_bytes(value: object, message: Message) -> bytes:
         for field, descriptor in message.DESCRIPTOR.fields_by_name.items():
             number, bits = getattr(value, field, None), _BITS_BY_TYPE.get(descriptor.cpp_type)
             if isinstance(number, int) and bits is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-                raise invalid(field, number, f"a number within {bits} bits") from None
+                raise invalid_argument_error(field, number, f"a number within {bits} bits") from None
         raise RequestError("INVALID_ARGUMENT", f"the request: {error}") from None
     if len(data) > REQUEST_BYTES_MOST:
-        raise invalid("request", f"{len(data)} bytes", f"at most {REQUEST_BYTES_MOST}")
+        raise invalid_argument_error("request", f"{len(data)} bytes", f"at most {REQUEST_BYTES_MOST}")
     return data
 
 
-def with_keys(request: Any) -> Any:
+def with_idempotency_keys(request: Any) -> Any:
     """Returns the request, or each item of its batch, with an idempotency key if it takes one and has none."""
     if items := getattr(request, "items", ()):
-        return replace(request, items=tuple(map(_item_with_keys, items)))
+        return replace(request, items=tuple(map(_item_with_idempotency_keys, items)))
     if getattr(request, "idempotency_key", None) == "":
         return replace(request, idempotency_key=uuid.uuid4().hex)
     return request
 
 
-def _item_with_keys(item: Any) -> Any:
-    return replace(item, apply=item.apply and with_keys(item.apply), scale=item.scale and with_keys(item.scale))
+def _item_with_idempotency_keys(item: Any) -> Any:
+    return replace(
+        item,
+        apply=item.apply and with_idempotency_keys(item.apply),
+        scale=item.scale and with_idempotency_keys(item.scale),
+    )
 
 
 class _Calls(Mapping[str, Call]):
@@ -103,22 +107,22 @@ class _Calls(Mapping[str, Call]):
 
     def __getitem__(self, verb: str) -> Call:
         if verb not in self._made:
-            self._made[verb] = self._call(verb, self._methods[verb])
+            self._made[verb] = self._make_call(verb, self._methods_by_verb[verb])
         return self._made[verb]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._methods)
+        return iter(self._methods_by_verb)
 
     def __len__(self) -> int:
-        return len(self._methods)
+        return len(self._methods_by_verb)
 
     @cached_property
-    def _methods(self) -> Mapping[str, Any]:
+    def _methods_by_verb(self) -> Mapping[str, Any]:
         descriptor = importlib.import_module(self._protos).DESCRIPTOR
         methods = descriptor.services_by_name[self._service.rpartition(".")[2]].methods
         return {re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(): method for method in methods}
 
-    def _call(self, verb: str, method: Any) -> Call:
+    def _make_call(self, verb: str, method: Any) -> Call:
         protos, values = importlib.import_module(self._protos), importlib.import_module(self._values)
         request, reply = method.input_type.name, method.output_type.name
         return Call(
@@ -132,10 +136,10 @@ class _Calls(Mapping[str, Call]):
         )
 
 
-def _service(name: str, who: str, protos: str, values: str) -> RpcService:
+def _make_service(name: str, who: str, protos: str, values: str) -> RpcService:
     return RpcService(name, who, _Calls(name, protos, values))
 
 
-PLANNER: Final = _service("spillway.v1.Planner", "planner", "spillway.v1.planner_pb2", "spillway.api")
-SCALING: Final = _service("spillway.v1.Scaling", "hpa", "spillway.v1.scaling_pb2", "spillway.api_scaling")
-LENDING: Final = _service("spillway.v1.Lending", "descheduler", "spillway.v1.lending_pb2", "spillway.api_lending")
+PLANNER: Final = _make_service("spillway.v1.Planner", "planner", "spillway.v1.planner_pb2", "spillway.api")
+SCALING: Final = _make_service("spillway.v1.Scaling", "hpa", "spillway.v1.scaling_pb2", "spillway.api_scaling")
+LENDING: Final = _make_service("spillway.v1.Lending", "descheduler", "spillway.v1.lending_pb2", "spillway.api_lending")

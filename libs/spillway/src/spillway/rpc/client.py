@@ -18,11 +18,11 @@ from grpc import aio
 
 from spillway import tracing
 from spillway.api_errors import RequestError
-from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, RpcService, request_bytes, with_keys
+from spillway.rpc.calls import LENDING, PLANNER, SCALING, Call, RpcService, request_bytes, with_idempotency_keys
 from spillway.rpc.endpoints import is_loopback, read_file
 from spillway.rpc.fleets import Fleets
-from spillway.rpc.refusals import refusal
-from spillway.rpc.route import Route, reason_of
+from spillway.rpc.refusals import received_refusal
+from spillway.rpc.route import Route, failure_reason
 from spillway.rpc.trailers import LEADER_TRAILER
 from spillway.rpc.verbs import ClientVerbs, LendingVerbs, ScalingVerbs
 from spillway.settings import OperatorError
@@ -55,7 +55,7 @@ class ClientTimeouts:
     read_seconds: float = 5.0
     answer_seconds: float = 12.0
 
-    def seconds(self, verb: str, rounds: int) -> float:
+    def wait_seconds(self, verb: str, rounds: int) -> float:
         """Returns the seconds to wait for an answer. rounds: how often all endpoints were asked before."""
         return self.read_seconds if verb in READING_VERBS and not rounds else self.answer_seconds
 
@@ -114,33 +114,35 @@ class _Client:
         """Returns the address of the active instance from the last answer; empty if no answer had one."""
         return self._leader
 
-    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+    async def _call_verb(self, verb: str, request: Any, seconds: float | None) -> Any:
         call = self._service.calls[verb]
         if verb != "plan":
-            request = with_keys(request)
+            request = with_idempotency_keys(request)
         data = request_bytes(request, call.request_message())
-        with tracing.begin(call.path[1:], tracing.CLIENT, tracing.rpc(call.path)) as span:
+        with tracing.begin_or_continue_trace(call.path[1:], tracing.CLIENT, tracing.rpc_attributes(call.path)) as span:
             try:
-                reply = await self._reply(call, data, seconds)
+                reply = await self._call_until_reply(call, data, seconds)
             except RequestError as error:
-                tracing.rpc_ended(span, error.code, failed=True)
+                tracing.note_rpc_ended(span, error.code, failed=True)
                 raise
-            tracing.rpc_ended(span, "OK", failed=False)
+            tracing.note_rpc_ended(span, "OK", failed=False)
             return reply
 
-    async def _reply(self, call: Call, data: bytes, seconds: float | None) -> Any:
+    async def _call_until_reply(self, call: Call, data: bytes, seconds: float | None) -> Any:
         longest = self._timeout_seconds if seconds is None else seconds
         deadline = time.monotonic() + longest
-        route = self._route(min(self._retry_seconds, deadline - time.monotonic()))
+        route = self._new_route(min(self._retry_seconds, deadline - time.monotonic()))
         while True:
-            endpoint = await route.next()
+            endpoint = await route.next_endpoint()
             left = max(0.001, deadline - time.monotonic())
-            share = left if len(self._endpoints) == 1 else min(left, self.patience.seconds(call.verb, route.rounds))
+            share = (
+                left if len(self._endpoints) == 1 else min(left, self.patience.wait_seconds(call.verb, route.rounds))
+            )
             answer = self._stub(endpoint, call)(data, timeout=share, metadata=self._metadata())
             try:
                 reply = call.read_reply(await answer)
                 trailer = await answer.trailing_metadata()
-                leader = self._hear(endpoint, trailer)
+                leader = self._note_trailer(endpoint, trailer)
                 if call.verb not in READING_VERBS:
                     self.fleets.note_change(endpoint, trailer)
                 if leader in ("", endpoint) or not _is_stale(reply):
@@ -151,8 +153,8 @@ class _Client:
                 if failure.code == "DEADLINE_EXCEEDED" and share < left:
                     failure = RequestError("UNAVAILABLE", f"no answer for {share:g} s")
                 elif failure.code == "DEADLINE_EXCEEDED":
-                    failure = route.late(endpoint, failure, longest)
-                route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
+                    failure = route.deadline_error(endpoint, failure, longest)
+                route.note_failure(endpoint, failure, self._note_trailer(endpoint, error.trailing_metadata()))
 
     async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
         """Repeats a call at the active instance, after a standby answered it. Returns None without a better answer."""
@@ -174,17 +176,20 @@ class _Client:
         return (channel.unary_stream if call.streams else channel.unary_unary)(call.path)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        pairs = [*((key, value.decode()) for key, value in tracing.headers()), *self.fleets.metadata()]
+        pairs = [
+            *((key, value.decode()) for key, value in tracing.current_trace_headers()),
+            *self.fleets.call_metadata(),
+        ]
         if self._token:
             pairs.append(("authorization", f"Bearer {self._token}"))
         return tuple(pairs)
 
-    def _route(self, seconds: float) -> Route:
+    def _new_route(self, seconds: float) -> Route:
         return Route(self._endpoints, self._leader, seconds, self._random)
 
-    def _hear(self, endpoint: str, trailer: Any) -> str:
+    def _note_trailer(self, endpoint: str, trailer: Any) -> str:
         """Returns the leader in an answer; "" if the client must not call it: no unknown host may get the token."""
-        self.fleets.hear(endpoint, trailer)
+        self.fleets.note_answer(endpoint, trailer)
         leader = str(dict(trailer or ()).get(LEADER_TRAILER, ""))
         if not (leader in self._endpoints or self._ca or is_loopback(leader.rpartition(":")[0])):
             leader = ""
@@ -201,9 +206,9 @@ class PlannerClient(_Client, ClientVerbs):
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         """Yields changes. When a planner stops, another one goes on from the last position. A change may come twice."""
         call, position = self._service.calls["watch"], request.position
-        route = self._route(self._retry_seconds)
+        route = self._new_route(self._retry_seconds)
         while True:
-            endpoint, opened = await route.next(), time.monotonic()
+            endpoint, opened = await route.next_endpoint(), time.monotonic()
             data = request_bytes(replace(request, position=position), call.request_message())
             stream = self._stub(endpoint, call)(data, metadata=self._metadata())
             try:
@@ -217,15 +222,15 @@ class PlannerClient(_Client, ClientVerbs):
             finally:
                 stream.cancel()
             if time.monotonic() - opened > self._retry_seconds:
-                route = self._route(self._retry_seconds)  # The stream worked for a while: a new failure.
-            route.failed(endpoint, error, self._hear(endpoint, trailer))
+                route = self._new_route(self._retry_seconds)  # The stream worked for a while: a new failure.
+            route.note_failure(endpoint, error, self._note_trailer(endpoint, trailer))
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
         """Exports from the first planner that answers. Another planner is asked only if no record has come yet."""
-        call, route = self._service.calls["export"], self._route(self._retry_seconds)
+        call, route = self._service.calls["export"], self._new_route(self._retry_seconds)
         data, begun = request_bytes(request, call.request_message()), False
         while True:
-            endpoint = await route.next()
+            endpoint = await route.next_endpoint()
             stream = self._stub(endpoint, call)(data, metadata=self._metadata())
             try:
                 async for answer in stream:
@@ -236,7 +241,7 @@ class PlannerClient(_Client, ClientVerbs):
                 error = _request_error(failure)
                 if begun:
                     raise error from None
-                route.failed(endpoint, error, self._hear(endpoint, failure.trailing_metadata()))
+                route.note_failure(endpoint, error, self._note_trailer(endpoint, failure.trailing_metadata()))
             finally:
                 stream.cancel()
 
@@ -275,4 +280,4 @@ def _channel_credentials(ca: str, identity: tuple[str, str] | None) -> Any:
 
 
 def _request_error(error: Any) -> RequestError:
-    return refusal(error.code().name, reason_of(error.details() or ""), error.trailing_metadata())
+    return received_refusal(error.code().name, failure_reason(error.details() or ""), error.trailing_metadata())

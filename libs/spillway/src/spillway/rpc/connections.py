@@ -73,27 +73,27 @@ class ConnectionCounts:
         return len(self._addresses)
 
     @property
-    def strangers(self) -> int:
+    def stranger_count(self) -> int:
         return len(self._strangers)
 
-    def verdict(self, address: str, now: float) -> ConnectionVerdict:
+    def verdict_on_connection(self, address: str, now: float) -> ConnectionVerdict:
         """Decides about one more connection of this address. Remove the closed one first, then add the connection.
 
         now: in seconds, of the clock that all methods are given.
         """
         if self._of_address[address] >= self._address_most:
-            closed = self._oldest(address)
-            return ConnectionVerdict(ADDRESS, self._oldest_idle(now, address) if closed is None else closed)
+            closed = self._oldest_stranger_of(address)
+            return ConnectionVerdict(ADDRESS, self._oldest_idle_connection(now, address) if closed is None else closed)
         if len(self._addresses) >= self._most:
             closed = self.oldest_stranger()
-            return ConnectionVerdict(ALL, self._oldest_idle(now) if closed is None else closed)
+            return ConnectionVerdict(ALL, self._oldest_idle_connection(now) if closed is None else closed)
         if len(self._strangers) >= self._strangers_most:
             return ConnectionVerdict(STRANGERS, self.oldest_stranger())
         return ConnectionVerdict()
 
-    def add(self, number: int, address: str) -> None:
+    def add_stranger(self, number: int, address: str) -> None:
         """Adds the connection of a stranger."""
-        for numbers, counted in self._both():
+        for numbers, counted in self._address_tables():
             numbers[number] = address
             counted[address] += 1
 
@@ -101,7 +101,7 @@ class ConnectionCounts:
         """Marks a connection as known, with the first caller that is given. Has no effect on one that is gone."""
         if number not in self._addresses:
             return
-        _take(number, self._strangers, self._strangers_of_address)
+        _remove_number(number, self._strangers, self._strangers_of_address)
         known = self._known.pop(number, None) or _KnownConnection("", now)
         if caller and not known.caller:
             known.caller = caller
@@ -122,7 +122,7 @@ class ConnectionCounts:
         known.running += 1
         if self._of_caller[known.caller] <= self._caller_most:
             return None
-        return next((other for other, one in self._resting() if one.caller == known.caller), number)
+        return next((other for other, one in self._connections_without_calls() if one.caller == known.caller), number)
 
     def end_call(self, number: int, now: float) -> None:
         """Counts a call of `begin_call` as ended. Has no effect on a connection that is gone."""
@@ -132,9 +132,9 @@ class ConnectionCounts:
             known.called_at = now
             self._known[number] = known
 
-    def remove(self, number: int) -> None:
-        for numbers, counted in self._both():
-            _take(number, numbers, counted)
+    def remove_connection(self, number: int) -> None:
+        for numbers, counted in self._address_tables():
+            _remove_number(number, numbers, counted)
         known = self._known.pop(number, None)
         if known is not None and known.caller:
             _subtract_one(self._of_caller, known.caller)
@@ -149,28 +149,30 @@ class ConnectionCounts:
 
     def oldest_stranger(self) -> int | None:
         """Returns the oldest stranger of the address with the most strangers; None without any."""
-        return self._oldest(max(self._strangers_of_address, key=self._strangers_of_address.__getitem__, default=""))
+        return self._oldest_stranger_of(
+            max(self._strangers_of_address, key=self._strangers_of_address.__getitem__, default="")
+        )
 
-    def _oldest(self, address: str) -> int | None:
+    def _oldest_stranger_of(self, address: str) -> int | None:
         return next((number for number, other in self._strangers.items() if other == address), None)
 
-    def _oldest_idle(self, now: float, address: str = "") -> int | None:
+    def _oldest_idle_connection(self, now: float, address: str = "") -> int | None:
         """Returns the known connection without a running call whose last call is longest ago, if it is idle."""
-        for number, known in self._resting():
+        for number, known in self._connections_without_calls():
             if now - known.called_at < self._idle_seconds:
                 return None
             if not address or self._addresses[number] == address:
                 return number
         return None
 
-    def _resting(self) -> Iterator[tuple[int, _KnownConnection]]:
+    def _connections_without_calls(self) -> Iterator[tuple[int, _KnownConnection]]:
         return ((number, known) for number, known in self._known.items() if not known.running)
 
-    def _both(self) -> tuple[tuple[dict[int, str], Counter[str]], ...]:
+    def _address_tables(self) -> tuple[tuple[dict[int, str], Counter[str]], ...]:
         return (self._addresses, self._of_address), (self._strangers, self._strangers_of_address)
 
 
-def _take(number: int, numbers: dict[int, str], counted: Counter[str]) -> None:
+def _remove_number(number: int, numbers: dict[int, str], counted: Counter[str]) -> None:
     address = numbers.pop(number, None)
     if address is not None:
         _subtract_one(counted, address)
@@ -183,7 +185,7 @@ def _subtract_one(counted: Counter[str], name: str) -> None:
         del counted[name]
 
 
-def place_of(host: str) -> str:
+def network_of_host(host: str) -> str:
     """Returns the network that connections of a host count for: an IPv4 address, or an IPv6 network of 64 bits."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

@@ -9,12 +9,12 @@ FLEET_KEY: Final = "spillway-fleet"
 """In a call's metadata: the id of the fleet that the caller means. In a trailer: the id of the fleet that answers."""
 
 
-def fleet_in(metadata: Any) -> str:
+def fleet_in_metadata(metadata: Any) -> str:
     """Returns the fleet id in a call's metadata or trailer; empty where there is none."""
     return str(dict(metadata or ()).get(FLEET_KEY, ""))
 
 
-def refuse_other(who: str, fleet: str, meant: str, where: str = "") -> None:
+def refuse_other_fleet(who: str, fleet: str, meant: str, where: str = "") -> None:
     """Raises RequestError if both fleets are known and differ. where: the endpoint, if the client checks."""
     if fleet and meant and fleet != meant:
         text = f"this {who} is of fleet {fleet}, and {meant} was meant: nothing was done"
@@ -36,15 +36,15 @@ class Fleets:
     is_other: bool = False
     changed: dict[str, str] = field(default_factory=dict)
 
-    def metadata(self) -> tuple[tuple[str, str], ...]:
+    def call_metadata(self) -> tuple[tuple[str, str], ...]:
         return ((FLEET_KEY, self.meant),) if self.meant else ()
 
-    def hear(self, endpoint: str, trailer: Any) -> None:
+    def note_answer(self, endpoint: str, trailer: Any) -> None:
         """Stores the fleet id of an answer. Raises RequestError if the caller meant another fleet."""
-        self.answered = fleet_in(trailer) or self.answered
+        self.answered = fleet_in_metadata(trailer) or self.answered
         self.is_other = bool(self.meant) and self.answered not in ("", self.meant)
-        refuse_other(self.who, self.answered, self.meant, endpoint)
+        refuse_other_fleet(self.who, self.answered, self.meant, endpoint)
 
     def note_change(self, endpoint: str, trailer: Any) -> None:
-        if fleet := fleet_in(trailer):
+        if fleet := fleet_in_metadata(trailer):
             self.changed[fleet] = endpoint

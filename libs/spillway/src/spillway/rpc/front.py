@@ -21,8 +21,8 @@ from spillway.rpc.accepting import (
     TIME,
     ConnectionAcceptor,
     RefusalLog,
-    connections_most,
-    listening_sockets,
+    connection_limit,
+    open_listening_sockets,
 )
 from spillway.rpc.connections import STRANGERS, ConnectionCounts
 from spillway.rpc.security import RpcSettings
@@ -62,36 +62,38 @@ class Front:
     def open(self) -> None:
         """Opens the port. Raises OperatorError when it cannot listen. Nothing is accepted before `accept`."""
         settings = self._settings
-        most = connections_most(settings.connections_max, DESCRIPTORS_EACH, part=PART)
+        most = connection_limit(settings.connections_max, DESCRIPTORS_EACH, part=PART)
         # With too few file descriptors an address and a caller have the same part of all connections as with enough.
         of_one = (max(1, one * most // settings.connections_max) for one in (self._address_most, self._caller_most))
         address_most, caller_most = (min(most, one) for one in of_one)
         strangers_most = min(most, settings.strangers_max)
         idle_seconds = settings.connection_idle_seconds
         bounded = ConnectionCounts(most, address_most, strangers_most, caller_most, idle_seconds)
-        self._accepting = ConnectionAcceptor(bounded, self._refusals, self._begin, self._abort, self._count)
-        self._listening = _sockets(settings.host, settings.port)
+        self._accepting = ConnectionAcceptor(
+            bounded, self._refusals, self._begin_connection, self._abort_connection, self._set_connection_metrics
+        )
+        self._listening = _open_sockets(settings.host, settings.port)
         self.port = int(self._listening[0].getsockname()[1])
         self._folder = Path(tempfile.mkdtemp(prefix="spillway-rpc-"))
 
-    def server_path(self) -> str:
+    def next_server_path(self) -> str:
         """Returns the path where the next server must listen."""
         return str(self._folder / f"server-{next(self._numbers)}")
 
-    def lead_to(self, path: str) -> None:
+    def set_server_path(self, path: str) -> None:
         """Connects new connections with the server at this path. Existing connections stay with their server."""
         self._server = path
 
-    async def accept(self) -> None:
+    async def accept_connections(self) -> None:
         """Accepts connections until it is cancelled. An unexpected error raises."""
         async with asyncio.TaskGroup() as group:
             for listening in self._listening:
-                group.create_task(self._accepting.accept(listening))
+                group.create_task(self._accepting.accept_connections(listening))
 
     @contextmanager
-    def calling(self, peer: str, caller: str) -> Iterator[None]:
+    def counted_on_connection(self, peer: str, caller: str) -> Iterator[None]:
         """Counts a call of a known caller on its connection while it runs. Removes the limits for strangers from it."""
-        number = _number_of(peer)
+        number = _connection_number(peer)
         if self._accepting.begin_call(number, caller):
             self._outside[number].end_deadline()
         try:
@@ -101,23 +103,23 @@ class Front:
 
     def note_unauthenticated(self, peer: str) -> None:
         """Counts a call without a known caller. Closes the connection of a stranger with too many of them."""
-        outside = self._outside.get(_number_of(peer))
+        outside = self._outside.get(_connection_number(peer))
         if outside is not None and self._accepting.connections.is_stranger(outside.number):
             outside.unauthenticated += 1
             if outside.unauthenticated > UNAUTHENTICATED_MAX:
-                self.drop(outside.number, STRANGERS)
+                self.drop_connection(outside.number, STRANGERS)
 
     def caller_of(self, peer: str) -> str:
         """Returns the caller for whom a connection counts; "" for a stranger's."""
-        return self._accepting.connections.caller_of(_number_of(peer))
+        return self._accepting.connections.caller_of(_connection_number(peer))
 
-    def close_unread(self, peer: str) -> None:
+    def close_unread_connection(self, peer: str) -> None:
         """Closes the connection of a client that does not take what is sent to it."""
-        number = _number_of(peer)
+        number = _connection_number(peer)
         if number in self._outside:
-            self.drop(number, UNREAD)
+            self.drop_connection(number, UNREAD)
 
-    def refuse(self) -> None:
+    def stop_listening(self) -> None:
         """Stops listening. Existing connections go on until the server ends them."""
         for listening in self._listening:
             listening.close()
@@ -135,7 +137,7 @@ class Front:
             joining.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _begin(self, number: int, accepted: socket.socket) -> None:
+    async def _begin_connection(self, number: int, accepted: socket.socket) -> None:
         bounds = self._settings.stranger_bytes_max, self._settings.unread_seconds
         outside = self._outside[number] = _Outside(self, number, *bounds)
         try:
@@ -143,39 +145,39 @@ class Front:
         except OSError:
             self._outside.pop(number, None)
             raise
-        outside.close_after(self._settings.stranger_seconds)
+        outside.start_deadline(self._settings.stranger_seconds)
 
-    def _abort(self, number: int) -> None:
+    def _abort_connection(self, number: int) -> None:
         outside = self._outside.pop(number, None)
         if outside is not None:
             outside.abort()
 
-    def drop(self, number: int, reason: str) -> None:
+    def drop_connection(self, number: int, reason: str) -> None:
         """Closes a connection at once."""
-        self._accepting.drop(number, reason)
+        self._accepting.drop_connection(number, reason)
 
-    def forget(self, number: int) -> None:
+    def forget_connection(self, number: int) -> None:
         self._outside.pop(number, None)
-        self._accepting.forget(number)
+        self._accepting.forget_connection(number)
 
-    def join(self, outside: "_Outside") -> None:
+    def begin_connecting(self, outside: "_Outside") -> None:
         """Begins to connect a client's connection with the server."""
-        task = asyncio.get_running_loop().create_task(self._join(outside))
+        task = asyncio.get_running_loop().create_task(self._connect_with_server(outside))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
 
-    async def _join(self, outside: "_Outside") -> None:
+    async def _connect_with_server(self, outside: "_Outside") -> None:
         inside = _FrontSide(outside)
         try:
-            connected = self._connected(outside.number)
+            connected = self._open_server_socket(outside.number)
             await asyncio.get_running_loop().create_unix_connection(lambda: inside, sock=connected)
         except OSError as error:
             self._refusals.note_trouble(error)
-            self.drop(outside.number, DESCRIPTORS if error.errno in EXHAUSTED else SERVER)
+            self.drop_connection(outside.number, DESCRIPTORS if error.errno in EXHAUSTED else SERVER)
             return
-        outside.joined(inside)
+        outside.note_server_connected(inside)
 
-    def _connected(self, number: int) -> socket.socket:
+    def _open_server_socket(self, number: int) -> socket.socket:
         """Returns a socket connected with the server. Its path has our number, so each call shows its connection."""
         path = self._folder / str(number)
         made = socket.socket(socket.AF_UNIX)
@@ -189,10 +191,10 @@ class Front:
             raise
         return made
 
-    def _count(self) -> None:
+    def _set_connection_metrics(self) -> None:
         connections = self._accepting.connections
-        metrics.CONNECTIONS.labels("known").set(len(connections) - connections.strangers)
-        metrics.CONNECTIONS.labels("stranger").set(connections.strangers)
+        metrics.CONNECTIONS.labels("known").set(len(connections) - connections.stranger_count)
+        metrics.CONNECTIONS.labels("stranger").set(connections.stranger_count)
 
 
 class _FrontSide(asyncio.Protocol):
@@ -242,10 +244,10 @@ class _Outside(_FrontSide):
         self._first = b""
         self._gone = False
 
-    def close_after(self, seconds: float) -> None:
+    def start_deadline(self, seconds: float) -> None:
         """Closes the connection after `seconds`, unless it is known by then."""
         if self._bytes_left is not None and not self._gone:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._front.drop, self.number, TIME)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._front.drop_connection, self.number, TIME)
 
     def end_deadline(self) -> None:
         """Ends the limits on bytes and time, because the peer is a known caller."""
@@ -257,16 +259,16 @@ class _Outside(_FrontSide):
         if self._bytes_left is not None:
             self._bytes_left -= len(data)
             if self._bytes_left < 0:
-                self._front.drop(self.number, BYTES)
+                self._front.drop_connection(self.number, BYTES)
                 return
         if self.other is not None:
             self.other.transport.write(data)
             return
         self._first = data
         self.transport.pause_reading()
-        self._front.join(self)
+        self._front.begin_connecting(self)
 
-    def joined(self, inside: _FrontSide) -> None:
+    def note_server_connected(self, inside: _FrontSide) -> None:
         """Is called when the connection with the server is open. Passes the client's first bytes on."""
         if self._gone:
             inside.abort()
@@ -278,30 +280,30 @@ class _Outside(_FrontSide):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_later()
+        self._check_unread_later()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
-    def _look_later(self) -> None:
+    def _check_unread_later(self) -> None:
         size, loop = self.transport.get_write_buffer_size(), asyncio.get_running_loop()
         self._unread = loop.call_later(self._unread_seconds, self._close_if_unread, size)
 
     def _close_if_unread(self, size: int) -> None:
         """Closes the connection if the client has taken nothing since this many bytes waited for it."""
         if self.transport.get_write_buffer_size() >= size:
-            self._front.drop(self.number, UNREAD)
+            self._front.drop_connection(self.number, UNREAD)
         else:
-            self._look_later()
+            self._check_unread_later()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._gone = True
         for timer in (self._timer, self._unread):
             if timer is not None:
                 timer.cancel()
-        self._front.forget(self.number)
+        self._front.forget_connection(self.number)
         super().connection_lost(error)
 
     def abort(self) -> None:
@@ -311,16 +313,16 @@ class _Outside(_FrontSide):
             self.other.abort()
 
 
-def _number_of(peer: str) -> int:
+def _connection_number(peer: str) -> int:
     """Returns the number of a connection from the name of its inner end, unix:/folder/17; 0 for any other name."""
     name = peer.rpartition("/")[2]
     return int(name) if name.isdecimal() and name.isascii() else 0
 
 
-def _sockets(host: str, port: int) -> list[socket.socket]:
+def _open_sockets(host: str, port: int) -> list[socket.socket]:
     """Returns listening sockets at every address of the host, at one port. Raises OperatorError."""
     try:
-        return listening_sockets(host, port)
+        return open_listening_sockets(host, port)
     except (OSError, UnicodeError) as error:
         shown = f"[{host}]:{port}" if ":" in host and "[" not in host else f"{host}:{port}"
         raise OperatorError(f"gRPC: cannot listen on {shown}: taken, or not an address of this machine") from error

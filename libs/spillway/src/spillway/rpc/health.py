@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 
 from spillway import metrics
 from spillway.api import RequestError
-from spillway.rpc.refusals import bounded
+from spillway.rpc.refusals import trailer_sized_text
 
 SERVICE: Final = "grpc.health.v1.Health"
 VERB: Final = "health"
@@ -33,7 +33,7 @@ class HealthService:
         self._statuses: dict[str, int] = {}
         self._changed = asyncio.Event()
 
-    def set(self, service: str, serving: bool) -> None:
+    def set_status(self, service: str, serving: bool) -> None:
         self._statuses[service] = _Response.SERVING if serving else _Response.NOT_SERVING
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -63,7 +63,7 @@ class HealthService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._watches += 1
         try:
-            await self._tell(service, context)
+            await self._send_statuses(service, context)
         finally:
             self._watches -= 1
 
@@ -77,10 +77,10 @@ class HealthService:
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             refused = error
-        await context.abort(grpc.StatusCode[refused.code], bounded(refused.text))
+        await context.abort(grpc.StatusCode[refused.code], trailer_sized_text(refused.text))
         raise refused
 
-    async def _tell(self, service: str, context: Any) -> None:
+    async def _send_statuses(self, service: str, context: Any) -> None:
         """Sends the status to a watch until it ends. A change that was not read yet is replaced by the newest one."""
         told = None
         while True:

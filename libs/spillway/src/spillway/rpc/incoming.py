@@ -14,7 +14,7 @@ from spillway.rpc.calls import Call
 from spillway.wire import TooManyEntries
 
 
-async def message_of(
+async def receive_message(
     verb: str, message: str, context: Any, place: asyncio.Semaphore, wait_seconds: float, message_seconds: float
 ) -> bytes:
     """Reads the message of a call, once it holds a place. Nothing of it was read before.
@@ -43,7 +43,7 @@ async def message_of(
     return cast(bytes, data)
 
 
-def request_of(call: Call, data: bytes, entries_max: int) -> Any:
+def parse_request(call: Call, data: bytes, entries_max: int) -> Any:
     """Returns the request in a message. Raises INVALID_ARGUMENT for another message, or for too many entries."""
     try:
         return call.read_request(data, entries_max)
@@ -53,8 +53,10 @@ def request_of(call: Call, data: bytes, entries_max: int) -> Any:
         raise RequestError("INVALID_ARGUMENT", str(error)) from error
 
 
-def trace_of(context: Any) -> Headers:
+def trace_headers_of_call(context: Any) -> Headers:
     if not tracing.is_on():
         return ()
     found = context.invocation_metadata() or ()
-    return tracing.carried((key, value.encode() if isinstance(value, str) else value) for key, value in found)
+    return tracing.select_trace_headers(
+        (key, value.encode() if isinstance(value, str) else value) for key, value in found
+    )

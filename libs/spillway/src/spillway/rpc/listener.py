@@ -24,7 +24,7 @@ from spillway.rpc.front import Front
 from spillway.rpc.health import SERVICE as HEALTH
 from spillway.rpc.health import HealthService
 from spillway.rpc.holder_places import HolderPlaces
-from spillway.rpc.incoming import message_of
+from spillway.rpc.incoming import receive_message
 from spillway.rpc.reflected import VERB as REFLECTION
 from spillway.rpc.reflected import Reflection
 from spillway.rpc.security import STRANGER, Gate, RpcSettings
@@ -78,8 +78,8 @@ class Listener:
         self._handlers |= self._health.handlers()
         names = (service, HEALTH, reflection.SERVICE_NAME)
         seconds = settings.deadline_seconds_max, settings.message_seconds
-        reflected = Reflection(names, self._admit_for_reflection, gate.take_call, *seconds)
-        self._handlers |= _handlers_of(reflected, reflection_pb2_grpc.add_ServerReflectionServicer_to_server)
+        reflected = Reflection(names, self._admit_for_reflection, gate.count_call, *seconds)
+        self._handlers |= _handlers_by_path(reflected, reflection_pb2_grpc.add_ServerReflectionServicer_to_server)
         self._server: Any = None
         self._receive_bytes = 0
         self._stopping: set[asyncio.Task[None]] = set()
@@ -95,23 +95,23 @@ class Listener:
         self._front.open()
         await self._open()
 
-    async def accept(self) -> None:
+    async def accept_connections(self) -> None:
         """Accepts connections until it is cancelled."""
-        await self._front.accept()
+        await self._front.accept_connections()
 
-    async def keep_open(self) -> None:
+    async def keep_server_open(self) -> None:
         """Opens another server when one has ended, until cancelled. OperatorError when none can be opened.
 
         It also opens another one when a caller may send larger requests than the present one accepts.
         """
         while True:
             try:
-                while await self._server.wait_for_termination(LOOK_SECONDS) and self._accepts_all_sizes():
+                while await self._server.wait_for_termination(LOOK_SECONDS) and self._can_accept_all_sizes():
                     pass
                 why = "it was shut down"
             except Exception as error:  # The error that ended its loop.
                 why = f"{type(error).__name__}: {error}"
-            if self._accepts_all_sizes():
+            if self._can_accept_all_sizes():
                 log.error("the gRPC library has ended its server: a new server is opened", why=why)
             else:
                 log.warning("callers may send larger requests: a new server is opened that accepts them")
@@ -119,32 +119,32 @@ class Listener:
             await self._open_again()
 
     async def close(self) -> None:
-        self._front.refuse()
+        self._front.stop_listening()
         self._stop()
         await asyncio.gather(*self._stopping)
         await self._front.close()
 
-    def identify(self, context: Any) -> Caller:
+    def identify_caller(self, context: Any) -> Caller:
         """Returns the caller of a call, by token or certificate. Raises UNAUTHENTICATED."""
         authorization = dict(context.invocation_metadata() or ()).get("authorization", "")
         try:
-            return self._gate.identify(authorization, _certificate_names(context))
+            return self._gate.identify_caller(authorization, _certificate_names(context))
         except RequestError:
             self._front.note_unauthenticated(context.peer())
             raise
 
-    def calling(self, caller: Caller, context: Any) -> AbstractContextManager[None]:
+    def counted_on_connection(self, caller: Caller, context: Any) -> AbstractContextManager[None]:
         """Counts a call on its connection while it runs. The connection is known from then on."""
-        return self._front.calling(context.peer(), caller.name)
+        return self._front.counted_on_connection(context.peer(), caller.name)
 
-    def close_unread(self, peer: str) -> None:
+    def close_unread_connection(self, peer: str) -> None:
         """Closes the connection of a client that does not take an answer."""
-        self._front.close_unread(peer)
+        self._front.close_unread_connection(peer)
 
     def set_serving(self, serving: bool) -> None:
         """Sets the answer of grpc.health.v1 for the server and for its service."""
         for service in ("", self._service):
-            self._health.set(service, serving)
+            self._health.set_status(service, serving)
 
     async def _receive_for_health(self, verb: str, message: str, context: Any) -> bytes:
         """Returns the message of a call of health, which everybody may make.
@@ -152,14 +152,16 @@ class Listener:
         On a known connection it counts as its caller's other calls do. A stranger's has places of its own, and the
         front bounds its bytes. Raises RequestError.
         """
-        caller = self._gate.identify("", ()) if self._gate.is_open else Caller(self._front.caller_of(context.peer()))
+        caller = (
+            self._gate.identify_caller("", ()) if self._gate.is_open else Caller(self._front.caller_of(context.peer()))
+        )
         place = self._strangers.of(context.peer())
         if caller.name:
-            self._gate.take_call(caller)
-            place = self._shares.receiving(caller)
-            UNTIL_SENT.get().enter_context(self.calling(caller, context))
+            self._gate.count_call(caller)
+            place = self._shares.message_place(caller)
+            UNTIL_SENT.get().enter_context(self.counted_on_connection(caller, context))
         bounds = self._settings.deadline_seconds_max, self._settings.message_seconds
-        return await message_of(verb, message, context, place, *bounds)
+        return await receive_message(verb, message, context, place, *bounds)
 
     @contextmanager
     def _admit_for_reflection(self, context: Any) -> Iterator[Caller]:
@@ -168,14 +170,14 @@ class Listener:
         Raises RequestError for others, and beyond the caller's share.
         """
         try:
-            caller = self.identify(context)
+            caller = self.identify_caller(context)
         except RequestError:
             if not self._settings.client_ca:
                 raise
             caller = STRANGER
         until_sent = UNTIL_SENT.get()
-        until_sent.enter_context(self._front.calling(context.peer(), caller.name or UNNAMED))
-        until_sent.enter_context(self._shares.taken(caller, REFLECTION, False))
+        until_sent.enter_context(self._front.counted_on_connection(context.peer(), caller.name or UNNAMED))
+        until_sent.enter_context(self._shares.counted_in_share(caller, REFLECTION, False))
         yield caller
 
     def _stop(self) -> None:
@@ -196,18 +198,18 @@ class Listener:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def _accepts_all_sizes(self) -> bool:
+    def _can_accept_all_sizes(self) -> bool:
         """Returns whether the server accepts the largest request of each caller."""
-        return self._receive_bytes >= min(REQUEST_BYTES_MOST, self._gate.request_bytes_most())
+        return self._receive_bytes >= min(REQUEST_BYTES_MOST, self._gate.largest_request_bytes())
 
     async def _open(self) -> None:
-        self._receive_bytes = min(REQUEST_BYTES_MOST, RECEIVE_FACTOR * self._gate.request_bytes_most())
+        self._receive_bytes = min(REQUEST_BYTES_MOST, RECEIVE_FACTOR * self._gate.largest_request_bytes())
         bounds = (
             ("grpc.max_concurrent_streams", self._settings.streams_max),
             ("grpc.max_receive_message_length", self._receive_bytes),
         )
         server = CallServer(self._handlers, (*_OPTIONS, *bounds))
-        path = self._front.server_path()
+        path = self._front.next_server_path()
         target = f"unix:{path}".encode()
         try:
             if self._settings.tls_certificate:
@@ -218,7 +220,7 @@ class Listener:
             raise OperatorError(f"gRPC: cannot listen on {path}: {error}") from error
         await server.start()
         self._server = server
-        self._front.lead_to(path)
+        self._front.set_server_path(path)
 
 
 class _Methods:
@@ -234,7 +236,7 @@ class _Methods:
         """Does nothing: the generated code passes each method in both ways."""
 
 
-def _handlers_of(servicer: Any, add: Callable[[Any, Any], None]) -> dict[str, Any]:
+def _handlers_by_path(servicer: Any, add: Callable[[Any, Any], None]) -> dict[str, Any]:
     methods = _Methods()
     add(servicer, methods)
     return methods.handlers

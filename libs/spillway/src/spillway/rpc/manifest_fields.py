@@ -19,10 +19,12 @@ def manifests_of(request: Any) -> list[tuple[str, str]]:
     return [(f"manifests[{index}]", text) for index, text in enumerate(getattr(request, "manifests", ()))]
 
 
-def with_manifests(request: Any, read: Callable[[str], str]) -> Any:
+def with_replaced_manifests(request: Any, read: Callable[[str], str]) -> Any:
     """Returns the request with each manifest replaced by the result of `read`."""
     if isinstance(request, PlanBatchRequest):
-        items = (replace(item, apply=item.apply and with_manifests(item.apply, read)) for item in request.items)
+        items = (
+            replace(item, apply=item.apply and with_replaced_manifests(item.apply, read)) for item in request.items
+        )
         return PlanBatchRequest(tuple(items))
     if isinstance(request, DeclarePolicyRequest):
         return replace(request, manifest=read(request.manifest))

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from spillway import metrics
 from spillway.api import PlanBatchRequest, RequestError
-from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, read_once
+from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, read_manifest_once
 from spillway.kubernetes.pod_security import ANY
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
 from spillway.rpc.holder_places import HolderPlaces
-from spillway.rpc.manifest_fields import manifests_of, with_manifests
+from spillway.rpc.manifest_fields import manifests_of, with_replaced_manifests
 from spillway.rpc.namespaces import check_namespaces
-from spillway.rpc.pods import bounds_pods, check_pods
+from spillway.rpc.pods import check_pods, has_pod_limits
 from spillway.yaml_text import ValueBudget
 
 READ_AT_ONCE_CHARACTERS: Final = 16_384
@@ -37,7 +37,7 @@ Prepare = Callable[[Any], Any]
 raises nothing. The service itself reports faults in the manifests."""
 
 
-def unprepared(request: Any) -> Any:
+def unchanged_request(request: Any) -> Any:
     """Returns the request unchanged, for services without a step for long manifests."""
     return request
 
@@ -51,7 +51,7 @@ class ManifestReading:
     """
 
     def __init__(
-        self, values_max: int, waiting_max: int, pod_security: str = ANY, prepare: Prepare = unprepared
+        self, values_max: int, waiting_max: int, pod_security: str = ANY, prepare: Prepare = unchanged_request
     ) -> None:
         self._values_max = values_max
         self._waiting_max = waiting_max
@@ -65,7 +65,7 @@ class ManifestReading:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def checked(self, caller: Caller, verb: str, request: Any) -> Any:
+    async def checked_request(self, caller: Caller, verb: str, request: Any) -> Any:
         """Returns the request with its long manifests parsed. Raises RequestError if the caller may not make it."""
         texts = manifests_of(request)
         if not isinstance(request, PlanBatchRequest):  # In a batch each item is refused on its own.
@@ -91,7 +91,7 @@ class ManifestReading:
                 del self._asking[caller.name]
 
     async def _read_short(self, caller: Caller, verb: str, request: Any, characters: int) -> Any:
-        if not (caller.is_restricted or bounds_pods(caller, self._pod_security)):
+        if not (caller.is_restricted or has_pod_limits(caller, self._pod_security)):
             return request
         if characters <= READ_IN_TURN_CHARACTERS:
             return self._read_and_check(caller, verb, request)
@@ -105,11 +105,11 @@ class ManifestReading:
     def _read_and_check(self, caller: Caller, verb: str, request: Any) -> Any:
         budget = ValueBudget(self._values_max)
 
-        def read(text: str) -> str:
-            return text if len(text) > MANIFEST_BYTES_MAX else read_once(text, budget)
+        def read_manifest(text: str) -> str:
+            return text if len(text) > MANIFEST_BYTES_MAX else read_manifest_once(text, budget)
 
         if manifests_of(request):
-            request = with_manifests(request, read)
+            request = with_replaced_manifests(request, read_manifest)
         check_namespaces(caller, verb, request)
         check_pods(caller, verb, request, self._pod_security)
         return request

@@ -29,28 +29,28 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
                     check_namespaces(caller, inner, asked)
         return
     if isinstance(request, DeclarePolicyRequest):
-        caller.require(verb, _namespace_of(request.manifest, "manifest"))
+        caller.require_verb_in_namespace(verb, _namespace_of_manifest(request.manifest, "manifest"))
         return
     if isinstance(request, ReportRequest):
         for namespace in {reported.namespace for reports in (request.loads, request.backlogs) for reported in reports}:
-            caller.require(verb, namespace or DEFAULT_NAMESPACE)
+            caller.require_verb_in_namespace(verb, namespace or DEFAULT_NAMESPACE)
         return
     if isinstance(request, ExplainRequest) and (request.name or not request.manifests):
-        caller.require(verb, request.namespace or DEFAULT_NAMESPACE)
+        caller.require_verb_in_namespace(verb, request.namespace or DEFAULT_NAMESPACE)
     if getattr(request, "manifests", None) is None:
-        caller.require(verb, _namespace_asked(request))
+        caller.require_verb_in_namespace(verb, _namespace_of_request(request))
     for where, manifest in manifests_of(request):
-        if namespace := _namespace_of(manifest, where):
-            caller.require(verb, namespace)
+        if namespace := _namespace_of_manifest(manifest, where):
+            caller.require_verb_in_namespace(verb, namespace)
 
 
-def check_items(caller: Caller, request: object) -> None:
+def check_batch_items(caller: Caller, request: object) -> None:
     """Raises PERMISSION_DENIED when a batch has an item that the caller may not ask for alone."""
     for item in request.items if isinstance(request, PlanBatchRequest) else ():
         caller.require_verb("apply" if item.apply is not None else "scale")
 
 
-def _namespace_asked(request: object) -> str:
+def _namespace_of_request(request: object) -> str:
     """Returns the namespace of a request; empty if it is about all namespaces, the fleet or a cluster."""
     if isinstance(request, FreezeRequest | UnfreezeRequest):
         return read_scope(request.scope).namespace
@@ -58,7 +58,7 @@ def _namespace_asked(request: object) -> str:
     return namespace
 
 
-def _namespace_of(manifest: str, where: str) -> str:
+def _namespace_of_manifest(manifest: str, where: str) -> str:
     """Returns a manifest's namespace; empty: the same as its workload's. Raises RequestError if it cannot be read."""
     value = read_object(manifest, where)
     goes_along = value["kind"] in GO_WITH_THEIR_WORKLOAD

@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, RpcService
 from spillway.rpc.endpoints import read_file
-from spillway.rpc.fleets import fleet_in
-from spillway.rpc.refusals import refusal
+from spillway.rpc.fleets import fleet_in_metadata
+from spillway.rpc.refusals import received_refusal
 from spillway.rpc.trailers import LEADER_TRAILER, VERSION_TRAILER
 
 HARMLESS_VERB: Final = {PLANNER.name: "list_clusters", SCALING.name: "list_policies", LENDING.name: "list_lending"}
@@ -54,22 +54,26 @@ class ProbeResult:
     fleet: str = ""
 
 
-async def probe(service: RpcService, endpoint: str, identity: Identity, seconds: float) -> ProbeResult:
+async def probe_instance(service: RpcService, endpoint: str, identity: Identity, seconds: float) -> ProbeResult:
     """Asks an instance. Never raises for its errors; OperatorError for files of ours that cannot be read."""
     credentials = _credentials(identity) if identity.ca else None
     channel = aio.secure_channel(endpoint, credentials) if credentials else aio.insecure_channel(endpoint)
     try:
-        found = await _asked(channel, service, endpoint, identity, seconds)
-        return replace(found, certificate_ends=await _certificate_ends(endpoint, identity, seconds))
+        found = await _ask_instance(channel, service, endpoint, identity, seconds)
+        return replace(found, certificate_ends=await _certificate_end_unix_seconds(endpoint, identity, seconds))
     except aio.AioRpcError as error:
         code, text = error.code().name, error.details() or ""
-        why, tls_differs = await _why_not(endpoint, identity, seconds) if code == "UNAVAILABLE" else ("", False)
+        why, tls_differs = (
+            await _connection_failure(endpoint, identity, seconds) if code == "UNAVAILABLE" else ("", False)
+        )
         return ProbeResult(endpoint, code, why or text, tls_differs=tls_differs)
     finally:
         await channel.close()
 
 
-async def _asked(channel: Any, service: RpcService, endpoint: str, identity: Identity, seconds: float) -> ProbeResult:
+async def _ask_instance(
+    channel: Any, service: RpcService, endpoint: str, identity: Identity, seconds: float
+) -> ProbeResult:
     health = health_pb2_grpc.HealthStub(channel)
     told = await health.Check(health_pb2.HealthCheckRequest(service=service.name), timeout=seconds)
     serving = told.status == health_pb2.HealthCheckResponse.SERVING
@@ -80,15 +84,23 @@ async def _asked(channel: Any, service: RpcService, endpoint: str, identity: Ide
         reply = call.read_reply(await answer)
     except aio.AioRpcError as error:
         trailer = error.trailing_metadata()
-        refused, fleet = refusal(error.code().name, error.details() or "", trailer), fleet_in(trailer)
+        refused, fleet = received_refusal(error.code().name, error.details() or "", trailer), fleet_in_metadata(trailer)
         return ProbeResult(
-            endpoint, refused.code, refused.text, serving, *_told(trailer), reason=refused.reason, fleet=fleet
+            endpoint,
+            refused.code,
+            refused.text,
+            serving,
+            *_leader_and_version(trailer),
+            reason=refused.reason,
+            fleet=fleet,
         )
     trailer = await answer.trailing_metadata()
-    return ProbeResult(endpoint, "OK", "", serving, *_told(trailer), reply.stale, fleet=fleet_in(trailer))
+    return ProbeResult(
+        endpoint, "OK", "", serving, *_leader_and_version(trailer), reply.stale, fleet=fleet_in_metadata(trailer)
+    )
 
 
-def _told(trailer: Any) -> tuple[str, str]:
+def _leader_and_version(trailer: Any) -> tuple[str, str]:
     """Returns the leader and the version in a trailer."""
     pairs = dict(trailer or ())
     return str(pairs.get(LEADER_TRAILER, "")), str(pairs.get(VERSION_TRAILER, ""))
@@ -99,14 +111,14 @@ def _credentials(identity: Identity) -> Any:
     return grpc.ssl_channel_credentials(read_file(identity.ca, "ca"), *files)
 
 
-async def _why_not(endpoint: str, identity: Identity, seconds: float) -> tuple[str, bool]:
+async def _connection_failure(endpoint: str, identity: Identity, seconds: float) -> tuple[str, bool]:
     """Returns why there is no connection, if more is known than gRPC's text, and whether TLS is the reason."""
     try:
-        await _connected(endpoint, None, seconds)
+        await _read_peer_certificate(endpoint, None, seconds)
     except (OSError, ValueError, TimeoutError) as error:
         return f"nothing listens there: {str(error) or 'no answer'}", False
     try:
-        await _connected(endpoint, _context(identity), seconds)
+        await _read_peer_certificate(endpoint, _tls_context(identity), seconds)
     except ssl.SSLCertVerificationError as error:
         return f"TLS: its certificate is not believed: {error.verify_message}", True
     except (OSError, TimeoutError):
@@ -114,18 +126,18 @@ async def _why_not(endpoint: str, identity: Identity, seconds: float) -> tuple[s
     return ("", False) if identity.ca else ("it listens and speaks TLS, and we do not: no CA is given", True)
 
 
-async def _certificate_ends(endpoint: str, identity: Identity, seconds: float) -> float | None:
+async def _certificate_end_unix_seconds(endpoint: str, identity: Identity, seconds: float) -> float | None:
     """Returns when the certificate of the endpoint ends, if we trust it."""
     if not identity.ca:
         return None
     try:
-        shown = await _connected(endpoint, _context(identity), seconds)
+        shown = await _read_peer_certificate(endpoint, _tls_context(identity), seconds)
     except (OSError, TimeoutError):
         return None
     return ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else None
 
 
-def _context(identity: Identity) -> ssl.SSLContext:
+def _tls_context(identity: Identity) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=identity.ca or None)
     if not identity.ca:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -134,7 +146,7 @@ def _context(identity: Identity) -> ssl.SSLContext:
     return context
 
 
-async def _connected(endpoint: str, context: ssl.SSLContext | None, seconds: float) -> dict[str, Any]:
+async def _read_peer_certificate(endpoint: str, context: ssl.SSLContext | None, seconds: float) -> dict[str, Any]:
     """Connects, and returns the peer's certificate; empty without TLS.
 
     Raises OSError, TimeoutError, or ValueError for an endpoint that is no address.

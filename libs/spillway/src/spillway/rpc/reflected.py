@@ -10,10 +10,10 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from spillway import metrics
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
-from spillway.rpc.refusals import bounded
+from spillway.rpc.refusals import trailer_sized_text
 
 REQUESTS_MAX: Final = 200
 """The most requests of one stream. A client that describes a whole service sends about twenty."""
@@ -52,11 +52,11 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
         """Answers each request. The stream counts as one call of its caller, and so does each request."""
         try:
             with self._admit(context) as caller, self._stream_of(caller):
-                async for reply in super().ServerReflectionInfo(self._bounded(caller, requests), context):
+                async for reply in super().ServerReflectionInfo(self._limited_requests(caller, requests), context):
                     yield reply
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
-            await context.abort(grpc.StatusCode[error.code], bounded(error.text))
+            await context.abort(grpc.StatusCode[error.code], trailer_sized_text(error.text))
 
     @contextmanager
     def _stream_of(self, caller: Caller) -> Iterator[None]:
@@ -71,7 +71,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             if not self._streams[caller.name]:
                 del self._streams[caller.name]
 
-    async def _bounded(self, caller: Caller, requests: Any) -> AsyncIterator[Any]:
+    async def _limited_requests(self, caller: Caller, requests: Any) -> AsyncIterator[Any]:
         """Yields the requests of a stream, each counted as a call. Raises RequestError beyond a stream's limit."""
         loop = asyncio.get_running_loop()
         until, count = loop.time() + self._seconds, 0
@@ -88,8 +88,12 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
                 return
             count += 1
             if count > REQUESTS_MAX:
-                raise invalid(VERB, f"more than {REQUESTS_MAX} requests in one stream", f"at most {REQUESTS_MAX}")
+                raise invalid_argument_error(
+                    VERB, f"more than {REQUESTS_MAX} requests in one stream", f"at most {REQUESTS_MAX}"
+                )
             if request.ByteSize() > REQUEST_BYTES_MAX:
-                raise invalid(VERB, f"a request of {request.ByteSize()} bytes", f"at most {REQUEST_BYTES_MAX}")
+                raise invalid_argument_error(
+                    VERB, f"a request of {request.ByteSize()} bytes", f"at most {REQUEST_BYTES_MAX}"
+                )
             self._take_call(caller)
             yield request

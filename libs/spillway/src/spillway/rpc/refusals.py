@@ -29,39 +29,39 @@ _SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "
 Trailer = tuple[tuple[str, str | bytes], ...]
 
 
-def bounded(text: str) -> str:
+def trailer_sized_text(text: str) -> str:
     """Returns a text that fits into trailers. A longer text is cut, and the number of characters left out is added."""
     text = text.encode(errors="replace").decode()  # A lone surrogate cannot be encoded.
-    if _size(text) <= TEXT_BYTES_MAX:
+    if _encoded_size(text) <= TEXT_BYTES_MAX:
         return text
-    most = TEXT_BYTES_MAX - _size(_more(len(text)))
+    most = TEXT_BYTES_MAX - _encoded_size(_left_out_text(len(text)))
     kept, size = 0, 0
     for character in text:
-        size += _size(character)
+        size += _encoded_size(character)
         if size > most:
             break
         kept += 1
-    return text[:kept] + _more(len(text) - kept)
+    return text[:kept] + _left_out_text(len(text) - kept)
 
 
-def trailer_of(error: RequestError, text: str) -> Trailer:
+def trailer_of_refusal(error: RequestError, text: str) -> Trailer:
     """Returns the trailer with the reason and details of a refusal; empty where the code is enough."""
     if not error.reason:
         return ()
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_fitting(error.details))
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_details_that_fit(error.details))
     status = status_pb2.Status(code=StatusCode[error.code].value[0], message=text)
     status.details.add().Pack(info)
     return ((DETAILS_TRAILER, status.SerializeToString()),)
 
 
-def of_the_log(error: Exception) -> tuple[str, str, Trailer]:
+def log_unavailable_refusal(error: Exception) -> tuple[str, str, Trailer]:
     """Returns code, text and trailer of a refusal because the log cannot be written."""
-    text = bounded(f"the log cannot be written now: {error}")
+    text = trailer_sized_text(f"the log cannot be written now: {error}")
     refused = RequestError("UNAVAILABLE", text, LOG_UNAVAILABLE)
-    return refused.code, text, trailer_of(refused, text)
+    return refused.code, text, trailer_of_refusal(refused, text)
 
 
-def refusal(code: str, text: str, trailer: Any) -> RequestError:
+def received_refusal(code: str, text: str, trailer: Any) -> RequestError:
     """Returns the refusal that a client received. trailer: of the call that failed; None when there was none."""
     found = dict(trailer or ()).get(DETAILS_TRAILER)
     status, info = status_pb2.Status(), error_details_pb2.ErrorInfo()
@@ -75,7 +75,7 @@ def refusal(code: str, text: str, trailer: Any) -> RequestError:
     return RequestError(code, text)
 
 
-def _fitting(details: Mapping[str, str]) -> dict[str, str]:
+def _details_that_fit(details: Mapping[str, str]) -> dict[str, str]:
     """Returns the first details that fit. The next one is cut."""
     kept, left = dict[str, str](), DETAILS_BYTES_MAX
     for name, value in details.items():
@@ -87,9 +87,9 @@ def _fitting(details: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def _size(text: str) -> int:
+def _encoded_size(text: str) -> int:
     return len(quote(text, safe=_SAFE))
 
 
-def _more(characters: int) -> str:
+def _left_out_text(characters: int) -> str:
     return f"... ({characters} characters more)"

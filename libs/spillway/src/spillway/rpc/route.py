@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 from spillway.api_errors import RequestError
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2.0
 RETRIABLE = frozenset({"UNAVAILABLE", "CANCELLED"})
@@ -27,7 +27,7 @@ class Route:
 
     def __init__(self, endpoints: Sequence[str], first: str, seconds: float, random: Random) -> None:
         self._endpoints = endpoints
-        self._waiting = _first_of_all(first, endpoints)
+        self._waiting = _endpoints_with_first(first, endpoints)
         self._tried: set[str] = set()
         self._seconds = seconds
         self._random = random
@@ -36,10 +36,10 @@ class Route:
         """The number of times that every endpoint was tried."""
         self._error = RequestError("UNAVAILABLE", "no endpoint")
 
-    async def next(self) -> str:
+    async def next_endpoint(self) -> str:
         """Returns the endpoint to try now. Raises the last error when the time is over."""
         if not self._waiting:
-            pause = doubled_seconds(BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, self.rounds)
+            pause = doubled_pause_seconds(BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, self.rounds)
             pause *= 0.5 + self._random.random() / 2
             if self._until is not None and time.monotonic() + pause >= self._until:
                 raise self._error
@@ -49,7 +49,7 @@ class Route:
             self._waiting = list(self._endpoints)
         return self._waiting.pop(0)
 
-    def failed(self, endpoint: str, error: RequestError, leader: str) -> None:
+    def note_failure(self, endpoint: str, error: RequestError, leader: str) -> None:
         """Stores a failed try, and puts the leader that it named first. Raises errors that a new try cannot help."""
         if error.code not in RETRIABLE:
             raise error
@@ -58,19 +58,19 @@ class Route:
         self._until = self._until or time.monotonic() + self._seconds
         self._tried.add(endpoint)
         if leader and leader not in self._tried:
-            self._waiting = _first_of_all(leader, self._waiting)
+            self._waiting = _endpoints_with_first(leader, self._waiting)
 
-    def late(self, endpoint: str, error: RequestError, seconds: float) -> RequestError:
+    def deadline_error(self, endpoint: str, error: RequestError, seconds: float) -> RequestError:
         """Returns the error of a call without an answer in time. Its text contains the earlier error, if any."""
         late = f"{endpoint}: no answer within {seconds:g} s" if _LATE in error.text else error.text
         before = f"; before that {self._error.text}" if self._until is not None else ""
-        return error.in_words(late + before)
+        return error.with_text(late + before)
 
 
-def reason_of(details: str) -> str:
+def failure_reason(details: str) -> str:
     """Returns gRPC's text about a failed call, for the user; for a failed connection only the reason in it."""
     return _NO_CONNECTION.sub("no connection: ", details) or "no reason given"
 
 
-def _first_of_all(first: str, endpoints: Sequence[str]) -> list[str]:
+def _endpoints_with_first(first: str, endpoints: Sequence[str]) -> list[str]:
     return ([first] if first else []) + [endpoint for endpoint in endpoints if endpoint != first]

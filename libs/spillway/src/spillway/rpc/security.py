@@ -16,7 +16,7 @@ from spillway.kubernetes.pod_security import ANY, LEVELS
 from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
 from spillway.rpc.endpoints import is_loopback
-from spillway.rpc.namespaces import check_items
+from spillway.rpc.namespaces import check_batch_items
 from spillway.settings import OperatorError, constant, setting
 
 MEBIBYTE = 2**20
@@ -193,13 +193,13 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """The caller of the present request, for code that finds its namespace only while it answers."""
 
 
-def name_of_caller() -> str:
+def current_caller_name() -> str:
     """Returns the caller whose request is being answered. Empty for our own requests, and without named callers."""
     caller = CALLER.get()
     return "" if caller is LOCAL_CALLER else caller.name
 
 
-def check_bind(settings: RpcSettings) -> None:
+def check_bind_address(settings: RpcSettings) -> None:
     """Raises UnsafeBind for an address outside loopback without TLS and a way to know callers."""
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise UnsafeBind("gRPC: tls_certificate, tls_key: only one is set: expected both or neither")
@@ -222,7 +222,7 @@ class Gate:
     """Admits calls, or refuses them with a reason. now: a monotonic clock in seconds."""
 
     def __init__(self, settings: RpcSettings, now: Callable[[], float]) -> None:
-        check_bind(settings)
+        check_bind_address(settings)
         self._file = CallersFile(settings.callers) if settings.callers else None
         self._settings = settings
         self._now = now
@@ -237,15 +237,15 @@ class Gate:
     def close(self) -> None:
         self._thread.shutdown(wait=False)
 
-    async def has_changed(self) -> bool:
+    async def reload_callers(self) -> bool:
         """Reads the callers file, in a thread that no request uses. Returns whether its callers have changed."""
         if self._file is None:
             return False
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.look)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.reload_if_changed)
 
-    def still_knows(self, caller: Caller) -> bool:
+    def has_same_rights(self, caller: Caller) -> bool:
         """Returns whether this caller still has exactly the rights that it had when it was admitted."""
-        return self._file is None or self.callers.knows(caller)
+        return self._file is None or self.callers.has_caller(caller)
 
     def share_of_a_caller(self) -> tuple[int, int, int]:
         """Returns the limits of one caller: calls, watches, computations. If all clients are one caller: totals."""
@@ -263,7 +263,7 @@ class Gate:
         """Returns the connections of one address at one time. If all clients are the same caller: the total."""
         return self._settings.connections_max if self.is_open else self._settings.connections_address_max
 
-    def identify(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
+    def identify_caller(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
         """Returns the caller of a token or of a verified client certificate. Raises UNAUTHENTICATED."""
         if self.is_open:
             return LOCAL_CALLER
@@ -283,28 +283,28 @@ class Gate:
         wanted = "authorization: Bearer <token>" + (", or a client certificate" if self._settings.client_ca else "")
         raise RequestError("UNAUTHENTICATED", f"the call has no valid credentials: expected {wanted}")
 
-    def admit(self, caller: Caller, verb: str) -> None:
+    def admit_call(self, caller: Caller, verb: str) -> None:
         """Counts a call before its message is read. Raises PERMISSION_DENIED for a verb, RESOURCE_EXHAUSTED for the
         rate.
         """
         caller.require_verb(verb)
-        self._take(caller, 1, 0)
+        self._count_calls(caller, 1, 0)
 
-    def admit_size(self, caller: Caller, request_bytes: int) -> None:
+    def check_request_size(self, caller: Caller, request_bytes: int) -> None:
         """Raises INVALID_ARGUMENT for a request beyond the caller's bound."""
         limits = self.callers.limits.get(caller.name)
         bytes_max = (limits.request_bytes_max if limits else 0) or self._settings.request_bytes_max
         if request_bytes > bytes_max:
             raise RequestError("INVALID_ARGUMENT", f"request: {request_bytes} bytes: expected at most {bytes_max}")
 
-    def request_bytes_most(self) -> int:
+    def largest_request_bytes(self) -> int:
         """Returns the size in bytes of the largest request that any caller may make."""
         of_callers = (limits.request_bytes_max for limits in self.callers.limits.values())
         return max((self._settings.request_bytes_max, *of_callers))
 
-    def take_call(self, caller: Caller) -> None:
+    def count_call(self, caller: Caller) -> None:
         """Counts a call without a verb in the caller's rate. Raises RESOURCE_EXHAUSTED."""
-        self._take(caller, 1, 0)
+        self._count_calls(caller, 1, 0)
 
     def admit_items(self, caller: Caller, request: object) -> None:
         """Checks the items of a batch or a report.
@@ -313,25 +313,25 @@ class Gate:
         Each item counts as a call; the first one is the request's own call, which was counted before. Items are not
         counted where all clients are the same caller.
         """
-        check_items(caller, request)
-        items = _items_of(request)
+        check_batch_items(caller, request)
+        items = _item_count(request)
         if items > 1 and not self.is_open:
-            self._take(caller, items - 1, 1)
+            self._count_calls(caller, items - 1, 1)
 
-    def _take(self, caller: Caller, calls: int, taken: int) -> None:
+    def _count_calls(self, caller: Caller, calls: int, taken: int) -> None:
         """Counts calls. taken: calls of this request that were counted before, and will be when it is repeated."""
         limits, burst = self.callers.limits.get(caller.name), self._settings.requests_burst
         rate = (limits.requests_per_second if limits else 0.0) or self._settings.requests_per_second
         bucket = self._buckets.get(caller.name)
         if bucket is None:
             bucket = self._buckets.setdefault(caller.name, _Bucket(burst, self._now()))
-        if seconds := bucket.take(calls, taken, rate, burst, self._now()):
+        if seconds := bucket.take_calls(calls, taken, rate, burst, self._now()):
             what = f"{calls + taken} at once, of " if taken else ""
             text = f"caller {caller.name!r}: {what}more than {rate:g} calls a second: try again in {seconds:.3g} s"
             raise TooManyCalls(text, seconds)
 
 
-def _items_of(request: object) -> int:
+def _item_count(request: object) -> int:
     if isinstance(request, PlanBatchRequest):
         return len(request.items)
     return len(request.loads) + len(request.backlogs) if isinstance(request, ReportRequest) else 1
@@ -345,7 +345,7 @@ class _Bucket:
     def __init__(self, left: float, at: float) -> None:
         self._left, self._at = left, at
 
-    def take(self, calls: int, taken: int, per_second: float, most: float, now: float) -> float:
+    def take_calls(self, calls: int, taken: int, per_second: float, most: float, now: float) -> float:
         """Takes calls and returns 0, or returns after how many seconds they, and the calls taken before, can be made.
 
         A full bucket admits more than it holds, so that no request is refused for ever; the next calls wait longer.

@@ -18,11 +18,11 @@ from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.call_server import UNTIL_SENT
 from spillway.rpc.callers import Caller
 from spillway.rpc.calls import PLANNER, Call, RpcService, message_bytes
-from spillway.rpc.fleets import FLEET_KEY, fleet_in, refuse_other
-from spillway.rpc.incoming import message_of, request_of, trace_of
+from spillway.rpc.fleets import FLEET_KEY, fleet_in_metadata, refuse_other_fleet
+from spillway.rpc.incoming import parse_request, receive_message, trace_headers_of_call
 from spillway.rpc.listener import Listener
-from spillway.rpc.manifest_reading import ManifestReading, Prepare, unprepared
-from spillway.rpc.refusals import Trailer, bounded, of_the_log, trailer_of
+from spillway.rpc.manifest_reading import ManifestReading, Prepare, unchanged_request
+from spillway.rpc.refusals import Trailer, log_unavailable_refusal, trailer_of_refusal, trailer_sized_text
 from spillway.rpc.security import CALLER, Gate, RpcSettings, TooManyCalls
 from spillway.rpc.shares import CallerShare, Shares
 from spillway.rpc.trailers import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER
@@ -50,7 +50,7 @@ class RpcServer:
         settings: RpcSettings,
         service: RpcService = PLANNER,
         fleet: str = "",
-        prepare: Prepare = unprepared,
+        prepare: Prepare = unchanged_request,
     ) -> None:
         self._fleet = fleet
         self._gate = Gate(settings, time.monotonic)
@@ -68,11 +68,11 @@ class RpcServer:
 
     async def __aenter__(self) -> Self:
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        handlers = dict(map(self._handler, self._service.calls.values()))
+        handlers = dict(map(self._make_handler, self._service.calls.values()))
         self._listener = Listener(self._gate, self._shares, self._settings, self._service.name, handlers)
         await self._listener.open()
-        work = (self._look_at_callers, self._listener.keep_open, self._listener.accept)
-        self._tasks = [asyncio.create_task(self._told_of_its_end(one)) for one in work]
+        work = (self._watch_callers_file, self._listener.keep_server_open, self._listener.accept_connections)
+        self._tasks = [asyncio.create_task(self._run_until_failure(one)) for one in work]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -98,58 +98,60 @@ class RpcServer:
         """Sets the answer of grpc.health.v1 for the server and for its service."""
         self._listener.set_serving(serving)
 
-    async def _look_at_callers(self) -> None:
+    async def _watch_callers_file(self) -> None:
         """Reads the callers file again when it has changed. Ends the watches of callers whose rights have changed."""
         while True:
             await asyncio.sleep(self._settings.callers_check_seconds)
             try:
-                changed = await self._gate.has_changed()
+                changed = await self._gate.reload_callers()
             except OSError as error:  # For example without a file descriptor; the next try may get one.
                 self._log.error("cannot look at the callers file: those of before stay", error=str(error))
                 continue
             if changed:
-                for watch in filter(self._is_ended, self._watches):
+                for watch in filter(self._is_revoked_watch, self._watches):
                     watch.cancel()
 
-    async def _told_of_its_end(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _run_until_failure(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except Exception as error:
             if not self._fatal.done():
                 self._fatal.set_exception(error)
 
-    def _is_ended(self, watch: "asyncio.Task[Any]") -> bool:
+    def _is_revoked_watch(self, watch: "asyncio.Task[Any]") -> bool:
         caller = self._watches.get(watch)
-        return caller is not None and not self._gate.still_knows(caller)
+        return caller is not None and not self._gate.has_same_rights(caller)
 
-    async def failed(self) -> Never:
+    async def wait_for_failure(self) -> Never:
         """Raises the error that ended the listener or the check of the callers file. The process must then stop."""
         await asyncio.wait({self._fatal})
         raise cast(BaseException, self._fatal.exception())
 
-    def _handler(self, call: Call) -> tuple[str, Any]:
+    def _make_handler(self, call: Call) -> tuple[str, Any]:
         """Returns the handler of a method. It gets a stream of bytes that is read only on demand.
 
         So the caller is known before any message is read, and the size before anything is parsed.
         """
 
-        async def answer(_: object, context: Any) -> bytes | None:
-            return await self._handle(call, context)
+        async def answer_call(_: object, context: Any) -> bytes | None:
+            return await self._handle_call(call, context)
 
         make = grpc.stream_stream_rpc_method_handler if call.streams else grpc.stream_unary_rpc_method_handler
-        return call.path.rpartition("/")[2], make(answer)
+        return call.path.rpartition("/")[2], make(answer_call)
 
-    async def _handle(self, call: Call, context: Any) -> bytes | None:
+    async def _handle_call(self, call: Call, context: Any) -> bytes | None:
         with ExitStack() as traced:
-            code, text, answer, beside = await self._outcome(call, context, traced)
-            tracing.rpc_ended(tracing.current(), code, failed=code in tracing.FAULTS)
-        trailer = (*self._about_us(code), *beside)
+            code, text, answer, beside = await self._outcome_of_call(call, context, traced)
+            tracing.note_rpc_ended(tracing.current(), code, failed=code in tracing.FAULTS)
+        trailer = (*self._instance_trailers(code), *beside)
         if code != "OK":
-            await context.abort(grpc.StatusCode[code], bounded(text), trailer)
+            await context.abort(grpc.StatusCode[code], trailer_sized_text(text), trailer)
         context.set_trailing_metadata(trailer)
         return answer
 
-    async def _outcome(self, call: Call, context: Any, traced: ExitStack) -> tuple[str, str, bytes | None, Trailer]:
+    async def _outcome_of_call(
+        self, call: Call, context: Any, traced: ExitStack
+    ) -> tuple[str, str, bytes | None, Trailer]:
         """Returns code, text, answer, and the trailers of a refusal. A bug gives INTERNAL, and the server goes on.
 
         The call's span is added to `traced` once its caller is known. Otherwise strangers would fill the collector, as
@@ -162,26 +164,30 @@ class RpcServer:
         code, text, answer = "CANCELLED", "", None
         beside: Trailer = ()
         try:
-            caller, until_sent = self._identified(context), UNTIL_SENT.get()
+            caller, until_sent = self._identify_caller(context), UNTIL_SENT.get()
             traced.enter_context(
-                tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), trace_of(context))
+                tracing.begin_or_continue_trace(
+                    call.path[1:], tracing.SERVER, tracing.rpc_attributes(call.path), trace_headers_of_call(context)
+                )
             )
-            until_sent.enter_context(self._listener.calling(caller, context))
-            until_sent.enter_context(self._shares.taken(caller, call.verb, call.streams))
-            data = await self._receive(call, caller, context)
-            with self._slot(call, caller):
-                request = await self._admit(call, caller, data, context)
-                answer = await (self._stream if call.streams else self._answer)(call, request, context)
+            until_sent.enter_context(self._listener.counted_on_connection(caller, context))
+            until_sent.enter_context(self._shares.counted_in_share(caller, call.verb, call.streams))
+            data = await self._receive_message(call, caller, context)
+            with self._running_slot(call, caller):
+                request = await self._admit_request(call, caller, data, context)
+                answer = await (self._stream_replies if call.streams else self._answer_unary_call)(
+                    call, request, context
+                )
             if answer is not None:
                 until_sent.enter_context(self._closed_if_unread(len(answer), context))
             code = "OK"
         except RequestError as error:
-            code, text = error.code, bounded(error.text)
-            beside = trailer_of(error, text)
+            code, text = error.code, trailer_sized_text(error.text)
+            beside = trailer_of_refusal(error, text)
             if isinstance(error, TooManyCalls):
                 beside = (*beside, (PUSHBACK_TRAILER, str(math.ceil(1000 * error.seconds))))
         except (BusUnavailable, OutcomeUnknown) as error:
-            code, text, beside = of_the_log(error)
+            code, text, beside = log_unavailable_refusal(error)
         except Exception as error:
             # The server goes on. Otherwise one request, tried again and again, would end one instance after the other.
             what = f"{type(error).__name__}: {error}"
@@ -192,7 +198,7 @@ class RpcServer:
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
         return code, text, answer, beside
 
-    def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
+    def _instance_trailers(self, code: str) -> Iterator[tuple[str, str]]:
         """Yields the trailers about this instance (leader, version, fleet). An unknown caller gets none."""
         if code == "UNAUTHENTICATED":
             return
@@ -203,7 +209,7 @@ class RpcServer:
             yield FLEET_KEY, self._fleet
 
     @contextmanager
-    def _slot(self, call: Call, caller: Caller) -> Iterator[None]:
+    def _running_slot(self, call: Call, caller: Caller) -> Iterator[None]:
         """Counts the running calls and watches. Raises RESOURCE_EXHAUSTED beyond their bound."""
         running, most = self._running, self._settings.concurrent_requests_max
         if call.streams:
@@ -225,46 +231,51 @@ class RpcServer:
             self._running -= not call.streams
             self._watches.pop(task, None)
 
-    def _identified(self, context: Any) -> Caller:
+    def _identify_caller(self, context: Any) -> Caller:
         try:
-            caller = self._listener.identify(context)
+            caller = self._listener.identify_caller(context)
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
         CALLER.set(caller)
         return caller
 
-    async def _receive(self, call: Call, caller: Caller, context: Any) -> bytes:
+    async def _receive_message(self, call: Call, caller: Caller, context: Any) -> bytes:
         """Counts the call, and returns its message. Raises RequestError if this caller may not make it."""
         settings = self._settings
         try:
-            self._gate.admit(caller, call.verb)
-            place, bounds = self._shares.receiving(caller), (settings.deadline_seconds_max, settings.message_seconds)
-            data = await message_of(call.verb, call.request.__name__, context, place, *bounds)
-            self._gate.admit_size(caller, len(data))
+            self._gate.admit_call(caller, call.verb)
+            place, bounds = (
+                self._shares.message_place(caller),
+                (settings.deadline_seconds_max, settings.message_seconds),
+            )
+            data = await receive_message(call.verb, call.request.__name__, context, place, *bounds)
+            self._gate.check_request_size(caller, len(data))
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
         return data
 
-    async def _admit(self, call: Call, caller: Caller, data: bytes, context: Any) -> Any:
+    async def _admit_request(self, call: Call, caller: Caller, data: bytes, context: Any) -> Any:
         """Returns the request in a message. Raises RequestError if this caller may not make it."""
         try:
-            refuse_other(self._service.who, self._fleet, fleet_in(dict(context.invocation_metadata() or ())))
-            request = request_of(call, data, self._settings.request_entries_max)
+            refuse_other_fleet(
+                self._service.who, self._fleet, fleet_in_metadata(dict(context.invocation_metadata() or ()))
+            )
+            request = parse_request(call, data, self._settings.request_entries_max)
             self._gate.admit_items(caller, request)
-            request = await self._reading.checked(caller, call.verb, request)
+            request = await self._reading.checked_request(caller, call.verb, request)
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
         return request
 
-    async def _answer(self, call: Call, request: Any, context: Any) -> bytes:
+    async def _answer_unary_call(self, call: Call, request: Any, context: Any) -> bytes:
         most = self._settings.deadline_seconds_max
         asked = context.time_remaining()
         seconds = most if asked is None else min(most, asked)
         try:
-            async with asyncio.timeout(seconds) as bound, self._shares.computing(CALLER.get(), call.verb):
+            async with asyncio.timeout(seconds) as bound, self._shares.computation_place(CALLER.get(), call.verb):
                 reply = await getattr(self._answers, call.verb)(request)
                 return self._packed(call, reply)
         except TimeoutError:
@@ -281,7 +292,7 @@ class RpcServer:
         """
         message = call.reply_message()
         fill_message(reply, message)
-        UNTIL_SENT.get().enter_context(self._shares.sending(CALLER.get(), call.verb, message.ByteSize()))
+        UNTIL_SENT.get().enter_context(self._shares.counted_unsent_answer(CALLER.get(), call.verb, message.ByteSize()))
         return message.SerializeToString()
 
     @contextmanager
@@ -292,20 +303,20 @@ class RpcServer:
         """
         bounds = self._settings
         seconds = min(bounds.unread_seconds + size / SENT_BYTES_PER_SECOND_MIN, bounds.unread_seconds_max)
-        closing = asyncio.get_running_loop().call_later(seconds, self._listener.close_unread, context.peer())
+        closing = asyncio.get_running_loop().call_later(seconds, self._listener.close_unread_connection, context.peer())
         try:
             yield
         finally:
             closing.cancel()
 
-    async def _stream(self, call: Call, request: Any, context: Any) -> None:
+    async def _stream_replies(self, call: Call, request: Any, context: Any) -> None:
         replies = getattr(self._answers, call.verb)(request)
         try:
             async for reply in replies:
                 await context.write(message_bytes(reply, call.reply_message()))
         except asyncio.CancelledError:
             task = cast("asyncio.Task[Any]", asyncio.current_task())
-            if not self._closing and not self._is_ended(task):
+            if not self._closing and not self._is_revoked_watch(task):
                 raise
             task.uncancel()
             why = f"this {self._service.who} stops: go on at another one" if self._closing else "callers have changed"

@@ -58,7 +58,7 @@ class Shares:
         """By caller, the bytes of answers that clients have not taken yet."""
 
     @contextmanager
-    def taken(self, caller: Caller, verb: str, streams: bool) -> Iterator[None]:
+    def counted_in_share(self, caller: Caller, verb: str, streams: bool) -> Iterator[None]:
         """Counts a call or a watch of the caller while it runs. Raises RESOURCE_EXHAUSTED beyond its share."""
         place, most = (caller.name, streams), self._share.watches if streams else self._share.calls
         if self._running[place] >= most:
@@ -74,7 +74,7 @@ class Shares:
                 del self._running[place]
 
     @asynccontextmanager
-    async def computing(self, caller: Caller, verb: str) -> AsyncIterator[None]:
+    async def computation_place(self, caller: Caller, verb: str) -> AsyncIterator[None]:
         """Holds a place of the caller's share while an answer is computed. Callers wait first come, first served.
 
         A place is held for at least one iteration of the event loop. Otherwise an answer that is computed in one piece
@@ -87,12 +87,12 @@ class Shares:
             await asyncio.sleep(0)
             yield
 
-    def receiving(self, caller: Caller) -> asyncio.Semaphore:
+    def message_place(self, caller: Caller) -> asyncio.Semaphore:
         """Returns what a call must hold while its message arrives. Calls wait first come, first served."""
         return self._receiving.of(caller.name)
 
     @contextmanager
-    def sending(self, caller: Caller, verb: str, size: int) -> Iterator[None]:
+    def counted_unsent_answer(self, caller: Caller, verb: str, size: int) -> Iterator[None]:
         """Counts an answer of `size` bytes until it is sent. Raises RESOURCE_EXHAUSTED beyond the caller's share, and
         FAILED_PRECONDITION for an answer that is larger than the whole share.
 

@@ -57,85 +57,85 @@ class PlannerApi(Protocol):
 class ClientVerbs:
     """The verbs of a client. seconds: how long the call may take; without it, the client's own time."""
 
-    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+    async def _call_verb(self, verb: str, request: Any, seconds: float | None) -> Any:
         raise NotImplementedError
 
     async def apply(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast("api.PlacementReply", await self._ask("apply", request, seconds))
+        return cast("api.PlacementReply", await self._call_verb("apply", request, seconds))
 
     async def scale(self, request: api.ScaleRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast("api.PlacementReply", await self._ask("scale", request, seconds))
+        return cast("api.PlacementReply", await self._call_verb("scale", request, seconds))
 
     async def delete(self, request: api.DeleteRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast("api.PlacementReply", await self._ask("delete", request, seconds))
+        return cast("api.PlacementReply", await self._call_verb("delete", request, seconds))
 
     async def migrate(self, request: api.MigrateRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast("api.PlacementReply", await self._ask("migrate", request, seconds))
+        return cast("api.PlacementReply", await self._call_verb("migrate", request, seconds))
 
     async def get(self, request: api.GetRequest, seconds: float | None = None) -> api.WorkloadReply:
-        return cast("api.WorkloadReply", await self._ask("get", request, seconds))
+        return cast("api.WorkloadReply", await self._call_verb("get", request, seconds))
 
     async def list(self, request: api.ListRequest, seconds: float | None = None) -> api.ListReply:
-        return cast("api.ListReply", await self._ask("list", request, seconds))
+        return cast("api.ListReply", await self._call_verb("list", request, seconds))
 
     async def plan(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast("api.PlacementReply", await self._ask("plan", request, seconds))
+        return cast("api.PlacementReply", await self._call_verb("plan", request, seconds))
 
     async def plan_batch(self, request: api.PlanBatchRequest, seconds: float | None = None) -> api.PlanBatchReply:
-        return cast("api.PlanBatchReply", await self._ask("plan_batch", request, seconds))
+        return cast("api.PlanBatchReply", await self._call_verb("plan_batch", request, seconds))
 
     async def explain(self, request: api.ExplainRequest, seconds: float | None = None) -> api.ExplainReply:
-        return cast("api.ExplainReply", await self._ask("explain", request, seconds))
+        return cast("api.ExplainReply", await self._call_verb("explain", request, seconds))
 
     async def capacity(self, request: api.CapacityRequest, seconds: float | None = None) -> api.CapacityReply:
-        return cast("api.CapacityReply", await self._ask("capacity", request, seconds))
+        return cast("api.CapacityReply", await self._call_verb("capacity", request, seconds))
 
     async def adopt(self, request: api.AdoptRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast("api.PlacementReply", await self._ask("adopt", request, seconds))
+        return cast("api.PlacementReply", await self._call_verb("adopt", request, seconds))
 
     async def disown(self, request: api.DisownRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast("api.PlacementReply", await self._ask("disown", request, seconds))
+        return cast("api.PlacementReply", await self._call_verb("disown", request, seconds))
 
     async def list_orphans(self, request: api.ListOrphansRequest, seconds: float | None = None) -> api.ListOrphansReply:
-        return cast("api.ListOrphansReply", await self._ask("list_orphans", request, seconds))
+        return cast("api.ListOrphansReply", await self._call_verb("list_orphans", request, seconds))
 
     async def recover_fleet(
         self, request: api.RecoverFleetRequest, seconds: float | None = None
     ) -> api.RecoverFleetReply:
-        return cast("api.RecoverFleetReply", await self._ask("recover_fleet", request, seconds))
+        return cast("api.RecoverFleetReply", await self._call_verb("recover_fleet", request, seconds))
 
     async def join_cluster(self, request: api.JoinClusterRequest, seconds: float | None = None) -> api.ClusterReply:
-        return cast("api.ClusterReply", await self._ask("join_cluster", request, seconds))
+        return cast("api.ClusterReply", await self._call_verb("join_cluster", request, seconds))
 
     async def list_clusters(
         self, request: api.ListClustersRequest, seconds: float | None = None
     ) -> api.ListClustersReply:
-        return cast("api.ListClustersReply", await self._ask("list_clusters", request, seconds))
+        return cast("api.ListClustersReply", await self._call_verb("list_clusters", request, seconds))
 
     async def list_nodes(self, request: api.ListNodesRequest, seconds: float | None = None) -> api.ListNodesReply:
-        return cast("api.ListNodesReply", await self._ask("list_nodes", request, seconds))
+        return cast("api.ListNodesReply", await self._call_verb("list_nodes", request, seconds))
 
     async def set_cluster_phase(
         self, request: api.SetClusterPhaseRequest, seconds: float | None = None
     ) -> api.ClusterMovesReply:
-        return cast("api.ClusterMovesReply", await self._ask("set_cluster_phase", request, seconds))
+        return cast("api.ClusterMovesReply", await self._call_verb("set_cluster_phase", request, seconds))
 
     async def leave_cluster(
         self, request: api.LeaveClusterRequest, seconds: float | None = None
     ) -> api.ClusterMovesReply:
-        return cast("api.ClusterMovesReply", await self._ask("leave_cluster", request, seconds))
+        return cast("api.ClusterMovesReply", await self._call_verb("leave_cluster", request, seconds))
 
     async def freeze(self, request: api.FreezeRequest, seconds: float | None = None) -> api.Brake:
-        return cast("api.Brake", await self._ask("freeze", request, seconds))
+        return cast("api.Brake", await self._call_verb("freeze", request, seconds))
 
     async def unfreeze(self, request: api.UnfreezeRequest, seconds: float | None = None) -> api.Brake:
-        return cast("api.Brake", await self._ask("unfreeze", request, seconds))
+        return cast("api.Brake", await self._call_verb("unfreeze", request, seconds))
 
     async def confirm(self, request: api.ConfirmRequest, seconds: float | None = None) -> api.Confirmation:
-        return cast("api.Confirmation", await self._ask("confirm", request, seconds))
+        return cast("api.Confirmation", await self._call_verb("confirm", request, seconds))
 
     async def list_brakes(self, request: api.ListBrakesRequest, seconds: float | None = None) -> api.ListBrakesReply:
-        return cast("api.ListBrakesReply", await self._ask("list_brakes", request, seconds))
+        return cast("api.ListBrakesReply", await self._call_verb("list_brakes", request, seconds))
 
 
 class ScalingApi(Protocol):
@@ -156,36 +156,36 @@ class ScalingApi(Protocol):
 class ScalingVerbs:
     """The verbs of a client. seconds: how long the call may take; without it, the client's own time."""
 
-    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+    async def _call_verb(self, verb: str, request: Any, seconds: float | None) -> Any:
         raise NotImplementedError
 
     async def declare_policy(
         self, request: api_scaling.DeclarePolicyRequest, seconds: float | None = None
     ) -> api_scaling.PolicyReply:
-        return cast("api_scaling.PolicyReply", await self._ask("declare_policy", request, seconds))
+        return cast("api_scaling.PolicyReply", await self._call_verb("declare_policy", request, seconds))
 
     async def delete_policy(
         self, request: api_scaling.DeletePolicyRequest, seconds: float | None = None
     ) -> api_scaling.PolicyReply:
-        return cast("api_scaling.PolicyReply", await self._ask("delete_policy", request, seconds))
+        return cast("api_scaling.PolicyReply", await self._call_verb("delete_policy", request, seconds))
 
     async def get_policy(
         self, request: api_scaling.GetPolicyRequest, seconds: float | None = None
     ) -> api_scaling.PolicyReply:
-        return cast("api_scaling.PolicyReply", await self._ask("get_policy", request, seconds))
+        return cast("api_scaling.PolicyReply", await self._call_verb("get_policy", request, seconds))
 
     async def list_policies(
         self, request: api_scaling.ListPoliciesRequest, seconds: float | None = None
     ) -> api_scaling.ListPoliciesReply:
-        return cast("api_scaling.ListPoliciesReply", await self._ask("list_policies", request, seconds))
+        return cast("api_scaling.ListPoliciesReply", await self._call_verb("list_policies", request, seconds))
 
     async def explain_policy(
         self, request: api_scaling.ExplainPolicyRequest, seconds: float | None = None
     ) -> api_scaling.ExplainPolicyReply:
-        return cast("api_scaling.ExplainPolicyReply", await self._ask("explain_policy", request, seconds))
+        return cast("api_scaling.ExplainPolicyReply", await self._call_verb("explain_policy", request, seconds))
 
     async def report(self, request: api_scaling.ReportRequest, seconds: float | None = None) -> api_scaling.ReportReply:
-        return cast("api_scaling.ReportReply", await self._ask("report", request, seconds))
+        return cast("api_scaling.ReportReply", await self._call_verb("report", request, seconds))
 
 
 class LendingApi(Protocol):
@@ -208,43 +208,43 @@ class LendingApi(Protocol):
 class LendingVerbs:
     """The verbs of a client. seconds: how long the call may take; without it, the client's own time."""
 
-    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+    async def _call_verb(self, verb: str, request: Any, seconds: float | None) -> Any:
         raise NotImplementedError
 
     async def declare_lending(
         self, request: api_lending.DeclareLendingRequest, seconds: float | None = None
     ) -> api_lending.LendingReply:
-        return cast("api_lending.LendingReply", await self._ask("declare_lending", request, seconds))
+        return cast("api_lending.LendingReply", await self._call_verb("declare_lending", request, seconds))
 
     async def withdraw_lending(
         self, request: api_lending.WithdrawLendingRequest, seconds: float | None = None
     ) -> api_lending.LendingReply:
-        return cast("api_lending.LendingReply", await self._ask("withdraw_lending", request, seconds))
+        return cast("api_lending.LendingReply", await self._call_verb("withdraw_lending", request, seconds))
 
     async def list_lending(
         self, request: api_lending.ListLendingRequest, seconds: float | None = None
     ) -> api_lending.LendingReply:
-        return cast("api_lending.LendingReply", await self._ask("list_lending", request, seconds))
+        return cast("api_lending.LendingReply", await self._call_verb("list_lending", request, seconds))
 
     async def pause_lending(
         self, request: api_lending.PauseLendingRequest, seconds: float | None = None
     ) -> api_lending.LendingReply:
-        return cast("api_lending.LendingReply", await self._ask("pause_lending", request, seconds))
+        return cast("api_lending.LendingReply", await self._call_verb("pause_lending", request, seconds))
 
     async def resume_lending(
         self, request: api_lending.ResumeLendingRequest, seconds: float | None = None
     ) -> api_lending.LendingReply:
-        return cast("api_lending.LendingReply", await self._ask("resume_lending", request, seconds))
+        return cast("api_lending.LendingReply", await self._call_verb("resume_lending", request, seconds))
 
     async def list_lent(
         self, request: api_lending.ListLentRequest, seconds: float | None = None
     ) -> api_lending.ListLentReply:
-        return cast("api_lending.ListLentReply", await self._ask("list_lent", request, seconds))
+        return cast("api_lending.ListLentReply", await self._call_verb("list_lent", request, seconds))
 
     async def recall(self, request: api_lending.RecallRequest, seconds: float | None = None) -> api_lending.RecallReply:
-        return cast("api_lending.RecallReply", await self._ask("recall", request, seconds))
+        return cast("api_lending.RecallReply", await self._call_verb("recall", request, seconds))
 
     async def idle_report(
         self, request: api_lending.IdleReportRequest, seconds: float | None = None
     ) -> api_lending.IdleReportReply:
-        return cast("api_lending.IdleReportReply", await self._ask("idle_report", request, seconds))
+        return cast("api_lending.IdleReportReply", await self._call_verb("idle_report", request, seconds))

@@ -13,10 +13,10 @@ class CapacityStarts:
     def __init__(self) -> None:
         self._blocks: list[tuple[CapacityReported, int]] = []
 
-    def note(self, block: CapacityReported, partition: int) -> None:
+    def note_block(self, block: CapacityReported, partition: int) -> None:
         self._blocks.append((block, partition))
 
-    def take(self, epoch_of: Callable[[str], int]) -> Offsets:
+    def take_start_offsets(self, epoch_of: Callable[[str], int]) -> Offsets:
         """Returns the starts: the oldest as_of_offset of blocks whose epoch is in effect, or may still be.
 
         epoch_of: returns the epoch of a cluster. A partition without a block is read from its end: nothing in it can be

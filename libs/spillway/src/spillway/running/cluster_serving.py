@@ -8,10 +8,10 @@ from spillway.bus import Bus
 from spillway.clusters.api import ClusterApi, ClusterApiSettings, connect
 from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
-from spillway.http_client import check_shape
+from spillway.http_client import check_aiohttp_internals
 from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings
-from spillway.running.heap import uncollected
-from spillway.running.process import Process, end_with_the_log
+from spillway.running.heap import delayed_collections
+from spillway.running.process import Process, end_when_fleet_changes
 
 
 class ServedClusters(Protocol):
@@ -20,22 +20,24 @@ class ServedClusters(Protocol):
     async def run(self, stopping: asyncio.Event) -> None: ...
 
 
-def connected(settings: ClusterTurnSettings, api_settings: ClusterApiSettings, joined: ClusterJoined) -> ClusterApi:
+def connect_to_cluster(
+    settings: ClusterTurnSettings, api_settings: ClusterApiSettings, joined: ClusterJoined
+) -> ClusterApi:
     """Returns the cluster's API. Its credentials are read at the first use, and again when they are refused."""
     read = partial(load_endpoint, settings.credentials_folder, joined.credential, allow_exec=settings.exec_plugins)
     return connect(read, joined.cluster, api_settings)
 
 
-async def serve(process: Process, bus: Bus, served: ServedClusters) -> None:
+async def serve_clusters(process: Process, bus: Bus, served: ServedClusters) -> None:
     """Runs until the process must stop.
 
     Raises OtherFleet, ChangedHttpLibrary, and the error of a worker that met a bug.
     """
-    check_shape()
-    process.opened()
+    check_aiohttp_internals()
+    process.note_opened()
     served.turns.ready = partial(process.set_ready, "log")
     async with asyncio.TaskGroup() as tasks:
-        watcher = tasks.create_task(end_with_the_log(bus))
-        with uncollected():
+        watcher = tasks.create_task(end_when_fleet_changes(bus))
+        with delayed_collections():
             await served.run(process.stopping)
         watcher.cancel()

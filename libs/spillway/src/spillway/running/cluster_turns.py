@@ -104,19 +104,19 @@ W_co = TypeVar("W_co", bound=Worker, covariant=True)
 class ClusterService(Protocol[W_co]):
     """The part of a service that differs from other services."""
 
-    def clusters(self) -> Iterable[str]:
+    def clusters_in_log(self) -> Iterable[str]:
         """Returns all clusters in the log."""
         ...
 
-    def way(self, cluster: str) -> Hashable | None:
+    def way_to_cluster(self, cluster: str) -> Hashable | None:
         """Returns a value for how the cluster is reached. If it changes, the work starts again. None: no work there."""
         ...
 
-    async def caught_up(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """Returns when everything that was in the log at the call has been applied."""
         ...
 
-    def begin(self, turn: ClusterTurn) -> W_co:
+    def create_worker(self, turn: ClusterTurn) -> W_co:
         """Returns the worker for a cluster. All records before the turn's claim have been applied."""
         ...
 
@@ -169,22 +169,22 @@ class ClusterTurns(Generic[W]):
         The group is joined once the log has been read. Until then the present owners of the clusters go on with them.
         """
         self.ready(False, "reading the log")
-        await self._work.caught_up()
+        await self._work.wait_until_caught_up()
         self.ready(False, "joining the group")
         async with AsyncExitStack() as stack:
-            assignments = await self._join(stack)
+            assignments = await self._join_group(stack)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._settle(group))
+                group.create_task(self._settle_turns(group))
                 async for assignment in assignments:
-                    self._assign(assignment)
+                    self._store_assignment(assignment)
 
     async def finish(self) -> None:
         """Takes no more clusters. Returns when running work has ended, or after finish_seconds."""
         self._finishing = True
         for turn, _ in tuple(self._turns.values()):
             if turn.cluster not in self.workers:
-                self._let_go(turn)
-        finishing = [asyncio.create_task(self._finish(*one)) for one in self.workers.items()]
+                self._end_turn(turn)
+        finishing = [asyncio.create_task(self._finish_worker(*one)) for one in self.workers.items()]
         if finishing:
             done, late = await asyncio.wait(finishing, timeout=self._settings.finish_seconds)
             for task in late:
@@ -192,15 +192,15 @@ class ClusterTurns(Generic[W]):
             for task in done:
                 task.result()
 
-    async def _finish(self, cluster: str, worker: W) -> None:
+    async def _finish_worker(self, cluster: str, worker: W) -> None:
         try:
             await worker.finish()
         except Exception as error:
-            self._failures.met(cluster, error, cluster=cluster)
+            self._failures.note_failure(cluster, error, cluster=cluster)
 
     # ── Called by the service ───────────────────────────────────────────────────────────────────────────────────
 
-    def note(self, cluster: str, epoch: int, claimant: str = "") -> None:
+    def note_epoch(self, cluster: str, epoch: int, claimant: str = "") -> None:
         """Is called for each record of a cluster: a higher epoch ends a turn. claimant: the instance of a claim."""
         self._read_epochs[cluster] = max(epoch, self._read_epochs.get(cluster, NO_EPOCH))
         turn, _ = self._turns.get(cluster, (None, None))
@@ -209,9 +209,9 @@ class ClusterTurns(Generic[W]):
             if turn.is_overtaken and claimant == self._instance:
                 log.error("another process uses this instance's name", instance=claimant, cluster=cluster)
                 self._to_namesakes.add(cluster)
-            self._check(turn)
+            self._end_if_overtaken(turn)
 
-    def tell(self, cluster: str, word: Callable[[W], object]) -> None:
+    def call_worker(self, cluster: str, word: Callable[[W], object]) -> None:
         """Calls the function `word` with the worker of a cluster, if any. An unexpected error ends only that turn."""
         worker = self.workers.get(cluster)
         if worker is not None:
@@ -219,27 +219,27 @@ class ClusterTurns(Generic[W]):
             try:
                 word(worker)
             except Exception as error:
-                self._failed(turn, error)
-                self._let_go(turn)
+                self._rest_after_failure(turn, error)
+                self._end_turn(turn)
 
-    def tell_all(self, word: Callable[[W], object]) -> None:
+    def call_all_workers(self, word: Callable[[W], object]) -> None:
         """Calls the function `word` with each worker, as `tell` does."""
         for cluster in tuple(self.workers):
-            self.tell(cluster, word)
+            self.call_worker(cluster, word)
 
-    def reconsider(self) -> None:
+    def reconsider_turns(self) -> None:
         """Starts and ends turns again where needed. Call it if clusters, their `way`, or the work changed."""
         self._unsettled.set()
 
-    def holds(self, cluster: str) -> bool:
+    def is_assigned(self, cluster: str) -> bool:
         """Returns whether the group assigns the cluster to this instance."""
-        return self._assignment.holds(cluster)
+        return self._assignment.has_cluster(cluster)
 
     def is_free(self, cluster: str) -> bool:
         """Returns whether this instance has no turn for the cluster, not even one that begins or ends."""
         return cluster not in self._turns
 
-    async def claim(self, turn: ClusterTurn) -> None:
+    async def claim_turn(self, turn: ClusterTurn) -> None:
         """Takes the turn, or takes it once more for a higher epoch. Raises BusUnavailable."""
         turn.claiming = True
         try:
@@ -247,19 +247,19 @@ class ClusterTurns(Generic[W]):
             turn.epoch = position.offset
         finally:
             turn.claiming = False
-        self._check(turn)
+        self._end_if_overtaken(turn)
 
     # ── The assigned clusters ───────────────────────────────────────────────────────────────────────────────────
 
-    async def _join(self, stack: AsyncExitStack) -> AsyncIterator[Assignment]:
+    async def _join_group(self, stack: AsyncExitStack) -> AsyncIterator[Assignment]:
         while True:
             try:
-                return await stack.enter_async_context(self._bus.cluster_turns(self._service, self._instance))
+                return await stack.enter_async_context(self._bus.join_cluster_group(self._service, self._instance))
             except BusUnavailable as error:
                 log.warning("the consumer group cannot be joined yet", error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
-    def _assign(self, assignment: Assignment) -> None:
+    def _store_assignment(self, assignment: Assignment) -> None:
         """Stores a new assignment of the group and ends the pauses of clusters.
 
         A cluster that was lost to an instance with the same name stays paused: the group cannot see that loss.
@@ -272,72 +272,72 @@ class ClusterTurns(Generic[W]):
         self.changed()
         self.ready(True, "")
 
-    async def _settle(self, group: asyncio.TaskGroup) -> None:
+    async def _settle_turns(self, group: asyncio.TaskGroup) -> None:
         """Begins a turn for each assigned cluster with work, and ends all other turns. Runs until cancelled."""
         while True:
             self._unsettled.clear()
             for turn, _ in tuple(self._turns.values()):
-                if self._way(turn.cluster) != turn.way:
-                    self._let_go(turn)
-            for cluster in sorted(self._work.clusters()):
+                if self._way_if_assigned(turn.cluster) != turn.way:
+                    self._end_turn(turn)
+            for cluster in sorted(self._work.clusters_in_log()):
                 if self.is_free(cluster) and not self._finishing:
-                    self._take(cluster, group)
+                    self._take_turn(cluster, group)
             await self._unsettled.wait()
 
-    def _way(self, cluster: str) -> Hashable | None:
+    def _way_if_assigned(self, cluster: str) -> Hashable | None:
         """Returns how a cluster is reached; None also if it is paused after a loss or an error, or is not assigned."""
-        if cluster in self._paused or cluster in self._resting or not self._assignment.holds(cluster):
+        if cluster in self._paused or cluster in self._resting or not self._assignment.has_cluster(cluster):
             return None
-        return self._work.way(cluster)
+        return self._work.way_to_cluster(cluster)
 
     # ── One turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, cluster: str, group: asyncio.TaskGroup) -> None:
-        way = self._way(cluster)
+    def _take_turn(self, cluster: str, group: asyncio.TaskGroup) -> None:
+        way = self._way_if_assigned(cluster)
         if way is not None:
             turn = ClusterTurn(cluster, way)
-            task = group.create_task(self._hold(turn), name=f"{self._service} at {cluster}")
+            task = group.create_task(self._hold_turn(turn), name=f"{self._service} at {cluster}")
             self._turns[cluster] = turn, task
-            task.add_done_callback(lambda _: self._ended(turn))  # Also for a task that never started.
+            task.add_done_callback(lambda _: self._note_turn_ended(turn))  # Also for a task that never started.
 
-    async def _hold(self, turn: ClusterTurn) -> None:
+    async def _hold_turn(self, turn: ClusterTurn) -> None:
         read_epoch = self._read_epochs.get(turn.cluster, NO_EPOCH)
-        await self._claim_first(turn)
-        self._check_offsets(turn, read_epoch)
-        await self._work.caught_up()
-        if self._way(turn.cluster) != turn.way:
+        await self._claim_until_written(turn)
+        self._check_claim_offset(turn, read_epoch)
+        await self._work.wait_until_caught_up()
+        if self._way_if_assigned(turn.cluster) != turn.way:
             return  # It changed meanwhile.
         began_at = asyncio.get_running_loop().time()
         try:
-            worker = self.workers[turn.cluster] = self._work.begin(turn)
+            worker = self.workers[turn.cluster] = self._work.create_worker(turn)
             metrics.TURNS_TAKEN.labels(self._service).inc()
-            self._count()
+            self._set_turns_metric()
             await worker.run()
         except Exception as error:
             if asyncio.get_running_loop().time() - began_at > self._settings.failed_longest_seconds:
-                self._failures.end(turn.cluster)
-            self._failed(turn, error)
+                self._failures.reset_failures(turn.cluster)
+            self._rest_after_failure(turn, error)
 
-    def _failed(self, turn: ClusterTurn, error: Exception) -> None:
+    def _rest_after_failure(self, turn: ClusterTurn, error: Exception) -> None:
         """Claims the cluster again after a pause. Raises an error that ends the process."""
         cluster = turn.cluster
-        seconds = self._failures.met(cluster, error, cluster=cluster, epoch=turn.epoch)
+        seconds = self._failures.note_failure(cluster, error, cluster=cluster, epoch=turn.epoch)
         if cluster not in self._resting:
-            self._resting[cluster] = asyncio.get_running_loop().call_later(seconds, self._rested, cluster)
+            self._resting[cluster] = asyncio.get_running_loop().call_later(seconds, self._end_rest, cluster)
 
-    def _rested(self, cluster: str) -> None:
+    def _end_rest(self, cluster: str) -> None:
         del self._resting[cluster]
         self._unsettled.set()
 
-    async def _claim_first(self, turn: ClusterTurn) -> None:
+    async def _claim_until_written(self, turn: ClusterTurn) -> None:
         while turn.epoch == NO_EPOCH:
             try:
-                await self.claim(turn)
+                await self.claim_turn(turn)
             except BusUnavailable as error:
                 log.warning("the turn of a cluster could not be claimed yet", cluster=turn.cluster, error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
-    def _check_offsets(self, turn: ClusterTurn, read_epoch: int) -> None:
+    def _check_claim_offset(self, turn: ClusterTurn, read_epoch: int) -> None:
         """Raises OffsetsWentBack if our claim's offset is below an epoch that was read before.
 
         All readers would drop our records then. read_epoch: the highest epoch read before the claim. Its record is
@@ -349,7 +349,7 @@ class ClusterTurns(Generic[W]):
                 f"at offset {turn.epoch} now: its topic was made anew or lost its end; nothing is done there"
             )
 
-    def _check(self, turn: ClusterTurn) -> None:
+    def _end_if_overtaken(self, turn: ClusterTurn) -> None:
         if turn.is_overtaken and turn.cluster not in self._paused:
             log.warning(
                 "a turn was lost to an instance with a higher epoch",
@@ -358,37 +358,37 @@ class ClusterTurns(Generic[W]):
                 theirs=turn.read_epoch,
             )
             loop = asyncio.get_running_loop()
-            self._paused[turn.cluster] = loop.call_later(self._settings.reclaim_seconds, self._resume, turn.cluster)
-            self._let_go(turn)
+            self._paused[turn.cluster] = loop.call_later(self._settings.reclaim_seconds, self._end_pause, turn.cluster)
+            self._end_turn(turn)
 
-    def _resume(self, cluster: str) -> None:
+    def _end_pause(self, cluster: str) -> None:
         self._paused.pop(cluster)
         self._to_namesakes.discard(cluster)
         self._unsettled.set()
 
-    def _let_go(self, turn: ClusterTurn) -> None:
+    def _end_turn(self, turn: ClusterTurn) -> None:
         """Ends a turn at once. Another turn there begins when this one's work has ended."""
         _, task = self._turns[turn.cluster]
         if not task.cancelling():
-            self._dismiss(turn.cluster)
+            self._dismiss_worker(turn.cluster)
             task.cancel()
 
-    def _ended(self, turn: ClusterTurn) -> None:
-        self._dismiss(turn.cluster)
+    def _note_turn_ended(self, turn: ClusterTurn) -> None:
+        self._dismiss_worker(turn.cluster)
         del self._turns[turn.cluster]
         self._unsettled.set()
         self.changed()
 
-    def _dismiss(self, cluster: str) -> None:
+    def _dismiss_worker(self, cluster: str) -> None:
         if self.workers.pop(cluster, None) is not None:
             metrics.TURNS_LOST.labels(self._service).inc()
-            self._count()
+            self._set_turns_metric()
 
-    def _count(self) -> None:
+    def _set_turns_metric(self) -> None:
         metrics.TURNS_HELD.labels(self._service).set(len(self.workers))
 
 
-def way_to(joined: ClusterJoined) -> tuple[str, str, Generation | None]:
+def way_to_joined_cluster(joined: ClusterJoined) -> tuple[str, str, Generation | None]:
     """Returns how a cluster is reached, and when it joined.
 
     A cluster that left and joined again counts as a new one, also when both records are read at once.

@@ -25,7 +25,7 @@ class FailedDecisions(Generic[S]):
         self._steady, self._pause_seconds = steady, pause_seconds
         self._paused_until: dict[S, float] = {}
 
-    def ended(self) -> list[S]:
+    def take_ended_pauses(self) -> list[S]:
         """Returns subjects whose pause has ended since the last call: they may have decisions to make."""
         now = self._steady()
         found = [subject for subject, until in self._paused_until.items() if now >= until]
@@ -33,7 +33,7 @@ class FailedDecisions(Generic[S]):
             del self._paused_until[subject]
         return found
 
-    def decision_of(self, subject: S, decide: Callable[[], T]) -> T | None:
+    def decide_unless_paused(self, subject: S, decide: Callable[[], T]) -> T | None:
         """Returns the decision on a subject; None if it failed, or if the subject is left alone after an error."""
         now = self._steady()
         if now < self._paused_until.get(subject, now):
@@ -41,10 +41,10 @@ class FailedDecisions(Generic[S]):
         try:
             return decide()
         except Exception as error:
-            self.note(subject, error)
+            self.note_failure(subject, error)
             return None
 
-    def note(self, subject: S, error: Exception) -> None:
+    def note_failure(self, subject: S, error: Exception) -> None:
         """Counts and logs an error in a decision, and begins a pause. Raises an error that ends the process."""
         if ends_the_process(error):
             raise error
@@ -52,10 +52,10 @@ class FailedDecisions(Generic[S]):
         metrics.DECISIONS_FAILED.inc()
         log.error(
             "a decision failed because of a bug: its workload, cluster or step stays as it is",
-            subject=_text_of(subject),
+            subject=_subject_text(subject),
             exc_info=error,
         )
 
 
-def _text_of(subject: Hashable) -> str:
+def _subject_text(subject: Hashable) -> str:
     return "/".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)

@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, TOPIC_BY_NAME, Topic
-from spillway.bus import Bus, BusUnavailable, Feed, Offsets, OffsetsWentBack, Record, RecordBatch, reached
+from spillway.bus import Bus, BusUnavailable, Feed, Offsets, OffsetsWentBack, Record, RecordBatch, has_reached_ends
 from spillway.dead_letters import dead_letter
 from spillway.events import TurnTaken
 from spillway.model import Generation
@@ -19,21 +19,21 @@ log = structlog.get_logger()
 class FollowedIntake(Protocol):
     """The part of a service that applies the records of followed topics."""
 
-    def starts(self, ends: Offsets) -> Offsets:
+    def start_offsets(self, ends: Offsets) -> Offsets:
         """Returns the start offsets in the later topics; a partition without one begins at its end.
 
         ends: of the whole topics; all records before them have been applied.
         """
         ...
 
-    def take(self, record: Record, live: bool) -> None:
+    def apply_record(self, record: Record, live: bool) -> None:
         """Applies one record. live: False for records that were in the topic when the reader opened it.
 
         Raises FollowedTopics.unfit.
         """
         ...
 
-    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
+    async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
         """Ends a batch, which may be empty. The next one is read after it returns. positions: offsets of all topics."""
         ...
 
@@ -79,38 +79,38 @@ class Follower:
 
     async def run(self) -> None:
         """Reads until cancelled."""
-        async with self._bus.follow(self._followed.whole) as whole:
+        async with self._bus.follow_topics(self._followed.whole) as whole:
             batches = aiter(whole)
-            starts = self._intake.starts(await self._read_to_the_end(whole, batches))
-            async with self._bus.follow(self._followed.later, starts) as later:
+            starts = self._intake.start_offsets(await self._read_to_the_end(whole, batches))
+            async with self._bus.follow_topics(self._followed.later, starts) as later:
                 newer = aiter(later)
                 await self._read_to_the_end(later, newer)
                 async with asyncio.TaskGroup() as tasks:
                     self._feeds = [whole, later]
-                    tasks.create_task(self._follow(batches))
-                    tasks.create_task(self._follow(newer))
+                    tasks.create_task(self._follow_batches(batches))
+                    tasks.create_task(self._follow_batches(newer))
 
-    async def caught_up(self, *topics: Topic) -> None:
+    async def wait_until_caught_up(self, *topics: Topic) -> None:
         """Returns when all records that were in the log at the call have been applied. topics: only these, if any."""
         while len(self._feeds) < 2:
             async with self._moved:
                 await self._moved.wait()
-        ends = [await feed.ends(topics) for feed in self._feeds]
+        ends = [await feed.end_offsets(topics) for feed in self._feeds]
         async with self._moved:
-            await self._moved.wait_for(lambda: all(reached(self.positions, end) for end in ends))
+            await self._moved.wait_for(lambda: all(has_reached_ends(self.positions, end) for end in ends))
 
     async def check_epochs(self) -> None:
         """Raises OffsetsWentBack if a record of the service has a higher epoch than every turn in the log."""
         written = self.written_epoch
         if written > self.turn_epoch:
-            await self.caught_up()  # Its turn is before it in the log, but may be read later.
+            await self.wait_until_caught_up()  # Its turn is before it in the log, but may be read later.
         if written > self.turn_epoch:
             raise OffsetsWentBack(
                 f"records of {self._followed.service} bear epoch {written}, and the last turn in {self._turns} is at "
                 f"offset {self.turn_epoch}: its topics were made anew or have lost their ends; nothing is decided"
             )
 
-    async def overtaken(self, epoch: int) -> None:
+    async def wait_until_overtaken(self, epoch: int) -> None:
         """Returns when the log has a later turn than this one.
 
         By then this one's writer is fenced, even if it has not tried to write.
@@ -118,38 +118,38 @@ class Follower:
         async with self._moved:
             await self._moved.wait_for(lambda: self.turn_epoch > epoch)
 
-    def pass_over(self, topics: Sequence[Topic]) -> None:
+    def stop_following(self, topics: Sequence[Topic]) -> None:
         """Stops following these topics: the active instance knows its own records."""
         for feed in self._feeds:
-            feed.pass_over(topics)
+            feed.stop_following(topics)
 
     async def _read_to_the_end(self, feed: Feed, batches: AsyncIterator[RecordBatch]) -> Offsets:
-        ends = await feed.ends()
+        ends = await feed.end_offsets()
         last: dict[tuple[str, str], Record] = {}
-        while not reached(self.positions, ends):
-            await self._take(await anext(batches), last)
+        while not has_reached_ends(self.positions, ends):
+            await self._apply_batch(await anext(batches), last)
         for record in last.values():
-            await self._take_one(record, live=False)
+            await self._apply_record(record, live=False)
             await asyncio.sleep(0)  # Each may be large, so other tasks get a turn.
         return ends
 
-    async def _follow(self, batches: AsyncIterator[RecordBatch]) -> None:
+    async def _follow_batches(self, batches: AsyncIterator[RecordBatch]) -> None:
         async for batch in batches:
-            await self._take(batch)
+            await self._apply_batch(batch)
 
-    async def _take(self, batch: RecordBatch, last: dict[tuple[str, str], Record] | None = None) -> None:
+    async def _apply_batch(self, batch: RecordBatch, last: dict[tuple[str, str], Record] | None = None) -> None:
         """Applies a batch. last: records to apply when the end is reached, by topic and key; None after that."""
         for record in batch.records:
             if last is not None and record.topic in self._last_only:
                 last[record.topic, record.key] = record
             else:
-                await self._take_one(record, live=last is None)
+                await self._apply_record(record, live=last is None)
         self.positions.update(batch.positions)
-        await self._intake.taken(batch, self.positions)
+        await self._intake.end_batch(batch, self.positions)
         async with self._moved:
             self._moved.notify_all()
 
-    async def _take_one(self, record: Record, live: bool) -> None:
+    async def _apply_record(self, record: Record, live: bool) -> None:
         event = record.event
         if isinstance(event, TurnTaken) and record.topic == self._turns and record.offset > self.turn_epoch:
             self.turn, self.turn_epoch = event, record.offset
@@ -157,11 +157,11 @@ class Follower:
         if isinstance(generation, Generation) and self._followed.service in TOPIC_BY_NAME[record.topic].emitters:
             self.written_epoch = max(self.written_epoch, generation.epoch)
         try:
-            self._intake.take(record, live)
+            self._intake.apply_record(record, live)
         except self._followed.unfit as error:
-            await self._set_aside(record, str(error))
+            await self._set_record_aside(record, str(error))
 
-    async def _set_aside(self, record: Record, reason: str) -> None:
+    async def _set_record_aside(self, record: Record, reason: str) -> None:
         log.warning(
             "a record was set aside: it cannot be applied", topic=record.topic, offset=record.offset, reason=reason
         )
@@ -198,15 +198,15 @@ class TopicReader:
         """Reads until cancelled."""
         while True:
             try:
-                async with self._bus.follow(self._topics, self._positions) as self._feed:
-                    await self._follow(self._feed)
+                async with self._bus.follow_topics(self._topics, self._positions) as self._feed:
+                    await self._follow_feed(self._feed)
             except BusUnavailable as error:
                 self._feed = None
                 names = [topic.name for topic in self._topics]
                 log.warning("the log cannot be read", error=str(error), topics=names)
                 await asyncio.sleep(self._retry_seconds)
 
-    async def caught_up(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """Returns when all records that were in the log at the call have been applied.
 
         Calls that wait at the same time share one question for the ends of the log.
@@ -216,30 +216,30 @@ class TopicReader:
         async with self._looking:
             if self._answered < number:
                 asked = self._asked
-                ends = await self._ends()
+                ends = await self._read_end_offsets()
                 async with self._moved:
-                    await self._moved.wait_for(lambda: reached(self._positions or {}, ends))
+                    await self._moved.wait_for(lambda: has_reached_ends(self._positions or {}, ends))
                 self._answered = asked
 
-    async def _follow(self, feed: Feed) -> None:
-        await self._tell()
+    async def _follow_feed(self, feed: Feed) -> None:
+        await self._notify_progress()
         async for batch in feed:
             for record in batch.records:
                 self._take(record)
             self._positions = batch.positions
-            await self._tell()
+            await self._notify_progress()
 
-    async def _tell(self) -> None:
+    async def _notify_progress(self) -> None:
         async with self._moved:
             self._moved.notify_all()
 
-    async def _ends(self) -> Offsets:
+    async def _read_end_offsets(self) -> Offsets:
         while True:
             async with self._moved:
                 await self._moved.wait_for(lambda: self._feed is not None)
             try:
                 if self._feed is not None:
-                    return await self._feed.ends()
+                    return await self._feed.end_offsets()
             except BusUnavailable as error:
                 log.warning("the log's end offsets are not known yet", error=str(error))
                 await asyncio.sleep(self._retry_seconds)

@@ -32,7 +32,7 @@ def set_aside_heap(loaded: bool) -> None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def delayed_collections() -> Iterator[None]:
     """Delays collections until the end of a step, when its decisions are on their way into the log.
 
     Use it also for a service that answers nobody: most of its new objects are gone before they would be walked.
@@ -54,7 +54,7 @@ def survivors_set_aside(clock: Callable[[], float] = time.monotonic) -> Iterator
     """
     all_looked_at = clock()
 
-    def look(phase: str, info: Mapping[str, int]) -> None:
+    def freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
         nonlocal all_looked_at
         if info["generation"] != 2:
             return
@@ -66,10 +66,10 @@ def survivors_set_aside(clock: Callable[[], float] = time.monotonic) -> Iterator
 
     before = gc.get_threshold()
     gc.set_threshold(*COLLECTED_AFTER)
-    gc.callbacks.append(look)
+    gc.callbacks.append(freeze_survivors)
     try:
         yield
     finally:
-        gc.callbacks.remove(look)
+        gc.callbacks.remove(freeze_survivors)
         gc.set_threshold(*before)
         gc.unfreeze()

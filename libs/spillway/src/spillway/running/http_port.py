@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from spillway import metrics
-from spillway.rpc.accepting import TIME, ConnectionAcceptor, RefusalLog, connections_most, listening_sockets
+from spillway.rpc.accepting import TIME, ConnectionAcceptor, RefusalLog, connection_limit, open_listening_sockets
 from spillway.rpc.connections import ConnectionCounts
 
 _AFTER_A_BUG_SECONDS: Final = 1.0
@@ -49,11 +49,11 @@ class HttpPort:
     """The connections of one port. name: of the port in logs and metrics. tls: None for plain HTTP."""
 
     def __init__(self, name: str, server: web.Server, bounds: PortBounds, tls: ssl.SSLContext | None) -> None:
-        most = connections_most(bounds.connections_max, bounds.descriptors_each, port=name)
+        most = connection_limit(bounds.connections_max, bounds.descriptors_each, port=name)
         refusals = RefusalLog(lambda reason: metrics.HTTP_CONNECTIONS_REFUSED.labels(name, reason).inc(), port=name)
         no_bound = most + 1  # For one address: probes, scrapes and API servers may all share one.
         connections = ConnectionCounts(most, no_bound, min(most, bounds.strangers_max))
-        self._accepting = ConnectionAcceptor(connections, refusals, self._begin, self._abort)
+        self._accepting = ConnectionAcceptor(connections, refusals, self._begin_connection, self._abort_connection)
         self._server = server
         self._bounds = bounds
         self._tls = tls
@@ -67,11 +67,11 @@ class HttpPort:
         if self._accepting.mark_known(number):
             self._connections[number].stop_timer()
 
-    async def accept(self, listening: socket.socket) -> None:
+    async def accept_connections(self, listening: socket.socket) -> None:
         """Accepts connections until it is cancelled. An unexpected error is logged, and it goes on."""
         while True:
             try:
-                await self._accepting.accept(listening)
+                await self._accepting.accept_connections(listening)
             except Exception:
                 log.exception("a bug while connections were accepted")
                 await asyncio.sleep(_AFTER_A_BUG_SECONDS)
@@ -81,12 +81,12 @@ class HttpPort:
         for connection in list(self._connections.values()):
             connection.cancel_handshake()
 
-    async def _begin(self, number: int, accepted: socket.socket) -> None:
+    async def _begin_connection(self, number: int, accepted: socket.socket) -> None:
         connection = self._connections[number] = _Connection(self, number, self._server(), accepted)
         self._numbers[connection.inner] = number
-        connection.begin(self._hand_over(connection), self._bounds.stranger_seconds)
+        connection.begin_serving(self._hand_connection_over(connection), self._bounds.stranger_seconds)
 
-    async def _hand_over(self, connection: "_Connection") -> None:
+    async def _hand_connection_over(self, connection: "_Connection") -> None:
         """Hands a connection over to aiohttp, after the TLS handshake if the port has TLS."""
         accepted = connection.take_socket()
         patience = self._bounds.stranger_seconds if self._tls else None
@@ -100,23 +100,23 @@ class HttpPort:
         except Exception:  # A bug costs only the connection that met it.
             log.exception("a bug in a TLS handshake")
         if connection.transport is None:
-            connection.forget()
+            connection.mark_gone()
 
-    def _abort(self, number: int) -> None:
+    def _abort_connection(self, number: int) -> None:
         connection = self._connections.get(number)
         if connection is not None:
-            self.forget(number)
+            self.forget_connection(number)
             connection.abort()
 
-    def drop(self, number: int) -> None:
+    def drop_connection(self, number: int) -> None:
         """Closes a connection whose time is over."""
-        self._accepting.drop(number, TIME)
+        self._accepting.drop_connection(number, TIME)
 
-    def forget(self, number: int) -> None:
+    def forget_connection(self, number: int) -> None:
         connection = self._connections.pop(number, None)
         if connection is not None:
             del self._numbers[connection.inner]
-            self._accepting.forget(number)
+            self._accepting.forget_connection(number)
 
 
 class _Connection(asyncio.Protocol):
@@ -136,11 +136,11 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._gone = False
 
-    def begin(self, serving: Coroutine[Any, Any, None], seconds: float) -> None:
+    def begin_serving(self, serving: Coroutine[Any, Any, None], seconds: float) -> None:
         """Starts serving. The connection is closed after `seconds` unless it is marked as known before."""
         loop = asyncio.get_running_loop()
         self._handing_over = loop.create_task(serving)
-        self._timer = loop.call_later(seconds, self._port.drop, self._number)
+        self._timer = loop.call_later(seconds, self._port.drop_connection, self._number)
 
     def take_socket(self) -> socket.socket:
         """Gives the socket to the transport that is made for it now."""
@@ -152,10 +152,10 @@ class _Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
-    def forget(self) -> None:
+    def mark_gone(self) -> None:
         self._gone = True
         self.stop_timer()
-        self._port.forget(self._number)
+        self._port.forget_connection(self._number)
 
     def abort(self) -> None:
         self._gone = True
@@ -181,7 +181,7 @@ class _Connection(asyncio.Protocol):
         self.inner.connection_made(made)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.forget()
+        self.mark_gone()
         if self.transport is not None:
             self.inner.connection_lost(error)
 
@@ -199,7 +199,7 @@ class _Connection(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def http_port(
+async def open_http_port(
     name: str,
     app: web.Application,
     place: tuple[str, int],
@@ -215,9 +215,9 @@ async def http_port(
     await runner.setup()
     try:
         with ExitStack() as sockets:
-            listening = [sockets.enter_context(closing(one)) for one in listening_sockets(*place)]
+            listening = [sockets.enter_context(closing(one)) for one in open_listening_sockets(*place)]
             port = HttpPort(name, cast(web.Server, runner.server), bounds, tls)
-            tasks = [asyncio.create_task(port.accept(one)) for one in listening]
+            tasks = [asyncio.create_task(port.accept_connections(one)) for one in listening]
             try:
                 yield port
             finally:

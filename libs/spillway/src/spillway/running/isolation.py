@@ -10,7 +10,7 @@ import structlog
 
 from spillway import metrics
 from spillway.bus import BusUnavailable, NoLog, OtherFleet, OutcomeUnknown, TooManyDeadLetters
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 from spillway.settings import OperatorError
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Failures(Generic[T]):
         """Returns whether the last try of this thing failed."""
         return thing in self._counts
 
-    def met(self, thing: T, error: BaseException, **about: object) -> float:
+    def note_failure(self, thing: T, error: BaseException, **about: object) -> float:
         """Counts and logs an error, the first one in a row with its trace. Returns the seconds until the next try.
 
         Raises an error that ends the process.
@@ -60,15 +60,15 @@ class Failures(Generic[T]):
             raise error
         count = self._counts.get(thing, 0)
         self._counts[thing] = count + 1
-        note_failed(self._service, self._what, error, traced=count == 0, **about)
-        return doubled_seconds(self._first_seconds, self._longest_seconds, count)
+        note_failed_work(self._service, self._what, error, traced=count == 0, **about)
+        return doubled_pause_seconds(self._first_seconds, self._longest_seconds, count)
 
-    def end(self, thing: T) -> None:
+    def reset_failures(self, thing: T) -> None:
         """Resets the failures of a thing, because a try succeeded or no further try will come."""
         self._counts.pop(thing, None)
 
 
-def note_failed(service: str, what: str, error: BaseException, *, traced: bool = True, **about: object) -> None:
+def note_failed_work(service: str, what: str, error: BaseException, *, traced: bool = True, **about: object) -> None:
     """Counts and logs one error. The caller has checked that it does not end the process."""
     metrics.WORK_FAILED.labels(service, what).inc()
     told = error if traced else None
@@ -76,13 +76,13 @@ def note_failed(service: str, what: str, error: BaseException, *, traced: bool =
         "a bug stopped the work on one object: it is tried again",
         service=service,
         what=what,
-        error=_text(error),
+        error=_error_text(error),
         exc_info=told,
         **about,
     )
 
 
-def _text(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Returns the text of an error; for an exception group, of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

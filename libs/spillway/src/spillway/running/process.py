@@ -20,9 +20,9 @@ from msgspec import Meta
 
 from spillway import metrics, tracing
 from spillway.bus import Bus, NoLog, OtherFleet, TooManyDeadLetters
-from spillway.running.http_port import PortBounds, http_port
+from spillway.running.http_port import PortBounds, open_http_port
 from spillway.running.steady_clock import SteadyLoop, steady_seconds
-from spillway.settings import OperatorError, SettingsError, from_environment, help_text, setting
+from spillway.settings import OperatorError, SettingsError, help_text, setting, settings_from_environment
 from spillway.tracing import TraceSettings
 from spillway.version import VERSION
 
@@ -31,9 +31,9 @@ __all__ = [
     "Process",
     "ProcessSettings",
     "SettingsError",
-    "end_with_the_log",
-    "help_asked",
-    "process_settings",
+    "end_when_fleet_changes",
+    "print_help_if_asked",
+    "read_process_settings",
     "run",
 ]
 
@@ -85,7 +85,7 @@ class Process:
         self.is_open = False
         self._unready: dict[str, str | None] = {}
 
-    def opened(self) -> None:
+    def note_opened(self) -> None:
         """Must be called once main has work to finish. From then on a stop gives main stop_seconds to end by itself."""
         self.is_open = True
 
@@ -97,7 +97,7 @@ class Process:
             metrics.READY.labels(part).set(ready)
             self.log.info("part ready" if ready else "part not ready", part=part, reason=reason)
 
-    def not_ready(self) -> dict[str, str]:
+    def unready_reasons_by_part(self) -> dict[str, str]:
         """Returns the reasons why /readyz answers 503, by part; empty when all parts are ready."""
         reasons = {part: reason for part, reason in self._unready.items() if reason is not None}
         if self.stopping.is_set():
@@ -105,15 +105,15 @@ class Process:
         return reasons
 
 
-def process_settings(environ: dict[str, str] | os._Environ[str] | None = None) -> ProcessSettings:
+def read_process_settings(environ: dict[str, str] | os._Environ[str] | None = None) -> ProcessSettings:
     """Reads SPILLWAY_LOG_LEVEL and so on.
 
     Other settings share the prefix, so only typing errors of these names are refused.
     """
-    return from_environment(ProcessSettings, os.environ if environ is None else environ, PREFIX, shared=True)
+    return settings_from_environment(ProcessSettings, os.environ if environ is None else environ, PREFIX, shared=True)
 
 
-def help_asked(summary: str, *sections: tuple[type, str], argv: list[str] | None = None) -> bool:
+def print_help_if_asked(summary: str, *sections: tuple[type, str], argv: list[str] | None = None) -> bool:
     """Prints every variable of the process and of the given (dataclass, prefix) when --help or -h was given."""
     if not {"--help", "-h"} & set(sys.argv[1:] if argv is None else argv):
         return False
@@ -121,9 +121,9 @@ def help_asked(summary: str, *sections: tuple[type, str], argv: list[str] | None
     return True
 
 
-async def end_with_the_log(bus: Bus) -> Never:
+async def end_when_fleet_changes(bus: Bus) -> Never:
     """Raises OtherFleet when the log belongs to another fleet, or to none: the process must stop."""
-    raise OtherFleet(await bus.fleet_changed())
+    raise OtherFleet(await bus.wait_for_fleet_change())
 
 
 def run(
@@ -139,29 +139,29 @@ def run(
     """
     known = (*_OPERATOR_ERRORS, *operator_errors)
     try:
-        chosen = settings or process_settings()
+        chosen = settings or read_process_settings()
     except SettingsError as error:
         _configure_logs("info")
         structlog.get_logger(service=service).critical("cannot start", error=str(error))
         return EXIT_OPERATOR
     _configure_logs(chosen.log_level)
     with asyncio.Runner(loop_factory=SteadyLoop) as runner:
-        return runner.run(_run(service, main, chosen, known))
+        return runner.run(_run_service(service, main, chosen, known))
 
 
-async def _run(
+async def _run_service(
     service: str,
     main: Callable[[Process], Awaitable[None]],
     settings: ProcessSettings,
     operator_errors: tuple[type[Exception], ...],
 ) -> int:
     process = Process(service, settings)
-    code = await _lived(process, main, operator_errors)
-    await _drop_leftovers(process, code)
+    code = await _run_to_exit_code(process, main, operator_errors)
+    await _cancel_leftover_tasks(process, code)
     return code
 
 
-async def _drop_leftovers(process: Process, code: int) -> None:
+async def _cancel_leftover_tasks(process: Process, code: int) -> None:
     """Cancels the remaining tasks.
 
     aiokafka's close of a client that is being opened may neither end nor be cancelled; then the process exits without
@@ -173,25 +173,25 @@ async def _drop_leftovers(process: Process, code: int) -> None:
     if left:
         _, left = await asyncio.wait(left, timeout=_LEFT_SECONDS)
     if left:
-        process.log.warning("what does not end is left behind", waiting=list(_waiting()))
+        process.log.warning("what does not end is left behind", waiting=list(_waiting_places()))
         sys.stdout.flush()
         os._exit(code)
 
 
-async def _lived(
+async def _run_to_exit_code(
     process: Process, main: Callable[[Process], Awaitable[None]], operator_errors: tuple[type[Exception], ...]
 ) -> int:
     service, settings = process.service, process.settings
     tracing.configure(service, settings, process.instance)
     metrics.BUILD.labels(VERSION).set(1)
     try:
-        async with _signals(process), _health(process):
+        async with _handling_signals(process), _serving_health(process):
             process.log.info("started", pid=os.getpid())
-            clean = await _until_stopped(process, main)
+            clean = await _run_until_stopped(process, main)
         process.log.info("stopped", clean=clean)
         return EXIT_DONE if clean else EXIT_FAILED
     except Exception as error:
-        causes = list(_leaves(error))
+        causes = list(_leaf_exceptions(error))
         if all(isinstance(cause, operator_errors) for cause in causes):
             for cause in causes:
                 process.log.critical("cannot run", error=str(cause), kind=type(cause).__name__)
@@ -202,7 +202,7 @@ async def _lived(
         await asyncio.to_thread(tracing.shutdown)
 
 
-async def _until_stopped(process: Process, main: Callable[[Process], Awaitable[None]]) -> bool:
+async def _run_until_stopped(process: Process, main: Callable[[Process], Awaitable[None]]) -> bool:
     """Returns whether main returned by itself, in time."""
     work = asyncio.ensure_future(main(process))
     stop = asyncio.create_task(process.stopping.wait())
@@ -217,17 +217,17 @@ async def _until_stopped(process: Process, main: Callable[[Process], Awaitable[N
         return True
     if process.is_open:
         busy = process.settings.stop_seconds
-        process.log.warning("still busy: cancelled", stop_seconds=busy, waiting=list(_waiting()))
-    await _cancel(process, work)
+        process.log.warning("still busy: cancelled", stop_seconds=busy, waiting=list(_waiting_places()))
+    await _cancel_work(process, work)
     return not process.is_open
 
 
-async def _cancel(process: Process, work: "asyncio.Future[None]") -> None:
+async def _cancel_work(process: Process, work: "asyncio.Future[None]") -> None:
     work.cancel()
     await asyncio.wait({work}, timeout=_CANCEL_SECONDS)
     if not work.done():
         process.log.critical(
-            "does not end after being cancelled: killed", seconds=_CANCEL_SECONDS, waiting=list(_waiting())
+            "does not end after being cancelled: killed", seconds=_CANCEL_SECONDS, waiting=list(_waiting_places())
         )
         sys.stdout.flush()
         os._exit(EXIT_FAILED)
@@ -235,7 +235,7 @@ async def _cancel(process: Process, work: "asyncio.Future[None]") -> None:
         work.result()
 
 
-def _waiting() -> Iterator[str]:
+def _waiting_places() -> Iterator[str]:
     """Yields where each task waits: function:line of its coroutine and of the ones it awaits, outermost first."""
     for task in asyncio.all_tasks():
         awaited: Any = task.get_coro()
@@ -247,17 +247,17 @@ def _waiting() -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def _signals(process: Process) -> Any:
+async def _handling_signals(process: Process) -> Any:
     """Sets `stopping` at SIGTERM and SIGINT."""
     loop = asyncio.get_running_loop()
 
-    def stop(name: str) -> None:
+    def note_stop_signal(name: str) -> None:
         process.log.info("asked to stop", signal=name)
         process.stopping.set()
 
     names = (signal.SIGTERM, signal.SIGINT)
     for number in names:
-        loop.add_signal_handler(number, stop, number.name)
+        loop.add_signal_handler(number, note_stop_signal, number.name)
     try:
         yield
     finally:
@@ -266,7 +266,7 @@ async def _signals(process: Process) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def _health(process: Process) -> Any:
+async def _serving_health(process: Process) -> Any:
     """Serves /healthz, /readyz and /metrics while it is open."""
     if not process.settings.health_port:
         yield
@@ -276,29 +276,31 @@ async def _health(process: Process) -> Any:
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        reasons = process.not_ready()
+        reasons = process.unready_reasons_by_part()
         body = {"ready": not reasons, "reasons": reasons}
         return web.json_response(body, status=503 if reasons else 200)
 
     page = _MetricsPage()
 
-    async def exposition(_: web.Request) -> web.Response:
+    async def metrics_page(_: web.Request) -> web.Response:
         return web.Response(body=page.body(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])
-    app.on_response_prepare.append(_one_request_each)
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics_page)])
+    app.on_response_prepare.append(_close_after_response)
     place = process.settings.health_host, process.settings.health_port
     async with AsyncExitStack() as entered:
         try:
-            await entered.enter_async_context(http_port("health", app, place, _HEALTH_BOUNDS, shutdown_timeout=1.0))
+            await entered.enter_async_context(
+                open_http_port("health", app, place, _HEALTH_BOUNDS, shutdown_timeout=1.0)
+            )
         except (OSError, UnicodeError) as error:
             where = f"{place[0]}:{place[1]}"
             raise SettingsError(f"SPILLWAY_HEALTH_HOST/PORT: cannot listen on {where}: {error}") from error
         yield
 
 
-async def _one_request_each(_: web.Request, response: web.StreamResponse) -> None:
+async def _close_after_response(_: web.Request, response: web.StreamResponse) -> None:
     response.headers["Connection"] = "close"  # aiohttp has written its own header already.
     response.force_close()
 
@@ -313,16 +315,16 @@ class _MetricsPage:
     def body(self) -> bytes:
         now = steady_seconds()
         if now >= self._until:
-            self._body = metrics.exposition()
+            self._body = metrics.exposition_text()
             self._until = steady_seconds() + _PAGE_SECONDS
         return self._body
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def _leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
     """Yields the exceptions in an exception, which a TaskGroup may have put in groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _leaves(inner)
+            yield from _leaf_exceptions(inner)
     else:
         yield error
 

@@ -13,7 +13,7 @@ from spillway import tracing
 from spillway.addresses import Tombstone
 from spillway.api import RequestError
 from spillway.bus import Headers, Outgoing
-from spillway.dead_letters import EventTooLarge, UnwritableEvent, outgoing
+from spillway.dead_letters import EventTooLarge, UnwritableEvent, outgoing_record
 from spillway.events import Event
 from spillway.model import Generation
 from spillway.reasons import RECORD_TOO_LARGE, TOO_MANY_WAIT
@@ -104,7 +104,7 @@ class WaitingCall(Generic[T]):
     is_decided: bool = False
     late: Callable[[], object] = lambda: None
 
-    def fail(self, error: RequestError) -> None:
+    def fail_call(self, error: RequestError) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -117,7 +117,7 @@ class _PutOff:
     requests: list[WaitingCall[Any]]
 
     @property
-    def still_asked(self) -> bool:
+    def has_waiting_caller(self) -> bool:
         return any(not waiting.answer.done() for waiting in self.requests)
 
 
@@ -137,42 +137,42 @@ class Decisions:
     refusals: list[tuple[WaitingCall[Any], RequestError]] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
 
-    def add(self, events: Sequence[Written], trace: Headers = (), spare_bytes: int = 0) -> None:
+    def add_events(self, events: Sequence[Written], trace: Headers = (), spare_bytes: int = 0) -> None:
         """Adds events that are decided and not applied yet. Adds all of them, or none and raises UnwritableEvent.
 
         trace: the trace of these events. spare_bytes: the part of a record's size limit that each must leave free.
         """
-        records = [outgoing(event, spare_bytes) for event in events]
+        records = [outgoing_record(event, spare_bytes) for event in events]
         first = len(self.events)
         self.events.extend(events)
         self.records.extend(records)
         if trace:
-            self.trace_from(first, trace)
+            self.set_trace_from(first, trace)
 
-    def trace_from(self, first: int, trace: Headers) -> None:
+    def set_trace_from(self, first: int, trace: Headers) -> None:
         """Sets the trace of all events from index `first` on."""
         self.traces.update(dict.fromkeys(range(first, len(self.events)), trace))
 
     @property
-    def size(self) -> int:
+    def answer_count(self) -> int:
         """Returns the number of requests that it answers."""
         return len(self.answers) + len(self.refusals)
 
-    def join(self, other: "Decisions") -> None:
+    def merge_answers(self, other: "Decisions") -> None:
         """Adds the answers and refusals of another step to this one's."""
         self.answers.extend(other.answers)
         self.refusals.extend(other.refusals)
 
-    def answer(self) -> None:
+    def send_answers(self) -> None:
         for waiting, reply in self.answers:
             if not waiting.answer.done():
                 waiting.answer.set_result(reply)
         for waiting, error in self.refusals:
-            waiting.fail(error)
+            waiting.fail_call(error)
 
-    def fail(self, why: str) -> None:
+    def fail_requests(self, why: str) -> None:
         for waiting in (*(entry[0] for entry in self.answers), *(entry[0] for entry in self.refusals)):
-            waiting.fail(RequestError("UNAVAILABLE", why))
+            waiting.fail_call(RequestError("UNAVAILABLE", why))
 
 
 class RequestQueue:
@@ -198,7 +198,7 @@ class RequestQueue:
         own = sum(one.caller == caller for one in self._waiting) if caller else 0
         if waiting + requests > most:
             text = f"{waiting} requests wait already; {self.retry}"
-        elif caller and not leaves_room(own, waiting, requests, most, self._settings.requests_for_each_free):
+        elif caller and not may_add_requests(own, waiting, requests, most, self._settings.requests_for_each_free):
             text = (
                 f"{own} requests of caller {caller!r} wait already, and {most - waiting} places are free; {self.retry}"
             )
@@ -206,7 +206,7 @@ class RequestQueue:
             return
         raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WAIT)
 
-    def put(
+    def put_request(
         self,
         decide: Decide[T],
         verb: str,
@@ -216,12 +216,12 @@ class RequestQueue:
         caller: str = "",
     ) -> WaitingCall[T]:
         answer = asyncio.get_running_loop().create_future()
-        waiting = WaitingCall(decide, answer, verb, tracing.headers(), batch, priority, about, caller)
+        waiting = WaitingCall(decide, answer, verb, tracing.current_trace_headers(), batch, priority, about, caller)
         self._waiting.append(waiting)
         self.asked.set()
         return waiting
 
-    async def answered(self, waiting: WaitingCall[T]) -> T:
+    async def wait_for_answer(self, waiting: WaitingCall[T]) -> T:
         """Returns the answer to a request. Raises its RequestError, or UNAVAILABLE after request_seconds."""
         try:
             async with asyncio.timeout(self._settings.request_seconds):
@@ -231,7 +231,7 @@ class RequestQueue:
                 waiting.late()
             raise RequestError("UNAVAILABLE", f"no answer from the log in time: {self.retry}") from None
 
-    def decide(
+    def decide_next_group(
         self,
         next_generation: Callable[[], Generation],
         onto: Decisions | None = None,
@@ -243,38 +243,38 @@ class RequestQueue:
         deciding itself may have changed the state, and a bug raises BugMet.
         """
         decided = Decisions() if onto is None else onto
-        for waiting in self._next_group():
+        for waiting in self._take_next_group():
             if waiting.answer.done():  # Its caller went away before a decision.
                 continue
-            before = self._before(waiting)
+            before = self._earlier_put_off(waiting)
             if before is not None:
                 before.requests.append(waiting)
                 continue
             started_ns = tracing.clock_ns()
             try:
                 events, reply = waiting.decide(next_generation())
-                trace = tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns)
-                decided.add(events, trace, SPARE_BYTES)
+                trace = tracing.record_decision(f"decide {waiting.verb}", waiting.trace, started_ns)
+                decided.add_events(events, trace, SPARE_BYTES)
             except NotYet as not_yet:
-                self._keep(_PutOff(not_yet.due, [waiting]))
+                self._put_request_off(_PutOff(not_yet.due, [waiting]))
                 continue
             except RequestError as error:
                 decided.refusals.append((waiting, error))
                 continue
             except UnwritableEvent as error:
                 if apply is None:  # Its effect is in the state already.
-                    waiting.fail(_refusal(error))
-                    decided.fail(f"the effects of another request cannot be written: {self.retry}")
+                    waiting.fail_call(_refusal_of_unwritable(error))
+                    decided.fail_requests(f"the effects of another request cannot be written: {self.retry}")
                     raise BugMet(str(error)) from error
-                decided.refusals.append((waiting, _refusal(error)))
+                decided.refusals.append((waiting, _refusal_of_unwritable(error)))
                 continue
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
-                waiting.fail(
+                waiting.fail_call(
                     RequestError("INTERNAL", f"a bug stopped this request, and nothing of it was done: {what}")
                 )
                 if apply is None:
-                    decided.fail(f"a bug stopped another request: {self.retry}")
+                    decided.fail_requests(f"a bug stopped another request: {self.retry}")
                     raise BugMet(what) from error
                 log.exception("a bug in a decision")
                 continue
@@ -286,21 +286,21 @@ class RequestQueue:
             self.asked.set()
         return decided
 
-    def _before(self, waiting: WaitingCall[Any]) -> _PutOff | None:
+    def _earlier_put_off(self, waiting: WaitingCall[Any]) -> _PutOff | None:
         """Returns the earlier request about the same that was put off and still waits; None without one."""
         last = None if waiting.about is None else self._put_off_last.get(waiting.about)
-        return last if last is not None and last.still_asked else None
+        return last if last is not None and last.has_waiting_caller else None
 
-    def _keep(self, one: _PutOff) -> None:
+    def _put_request_off(self, one: _PutOff) -> None:
         self._put_off.append(one)
         self._put_off_last[one.requests[0].about] = one
 
     @property
-    def has_put_off(self) -> bool:
+    def has_blocking_request(self) -> bool:
         """Returns whether a request that was put off holds others up."""
         return any(one.due is None for one in self._put_off)
 
-    def ask_again(self) -> int:
+    def requeue_due_requests(self) -> int:
         """Puts the requests that were put off and are due at the end of the queue.
 
         Returns how many of them held others up.
@@ -309,22 +309,22 @@ class RequestQueue:
         later = [(one, one.due()) for one in self._put_off if one.due is not None]
         self._put_off, self._put_off_last = [], {}
         for one in (one for one, is_due in later if not is_due):
-            self._keep(one)
+            self._put_request_off(one)
         for one in (*(one for one, is_due in later if is_due), *held_up):
             self._waiting.extend(one.requests)
         return len(held_up)
 
-    def refuse(self, why: str) -> None:
+    def refuse_all(self, why: str) -> None:
         """Answers all waiting requests with UNAVAILABLE."""
         refused = (*self._waiting, *(waiting for one in self._put_off for waiting in one.requests))
         self._waiting, self._put_off, self._put_off_last = [], [], {}
         for waiting in refused:
-            waiting.fail(RequestError("UNAVAILABLE", why))
+            waiting.fail_call(RequestError("UNAVAILABLE", why))
 
-    def _next_group(self) -> list[WaitingCall[Any]]:
+    def _take_next_group(self) -> list[WaitingCall[Any]]:
         """Returns at most requests_in_group_max requests, and the rest of the last one's batch."""
         group: list[WaitingCall[Any]] = []
-        for run in self._in_order():
+        for run in self._ordered_runs():
             if len(group) >= self._settings.requests_in_group_max:
                 break
             group.extend(run)
@@ -334,7 +334,7 @@ class RequestQueue:
             waiting.passed_over += 1
         return group
 
-    def _in_order(self) -> list[list[WaitingCall[Any]]]:
+    def _ordered_runs(self) -> list[list[WaitingCall[Any]]]:
         """Returns the runs in order: batches whole, each other request alone.
 
         A request that another one needs goes with it.
@@ -349,11 +349,11 @@ class RequestQueue:
             raised.update((one.about, priority) for one in run if one.about is not None)
             is_over = max(one.passed_over for one in run) >= self._settings.requests_passed_over_max
             levels.append((not is_over, 0 if is_over else -priority))
-        places = zip(reversed(levels), _turns(runs, levels[::-1]), range(len(runs)), strict=True)
+        places = zip(reversed(levels), _places_in_level(runs, levels[::-1]), range(len(runs)), strict=True)
         return [runs[index] for _, _, index in sorted(places)]
 
 
-def leaves_room(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
+def may_add_requests(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
     """Returns whether a caller with `own` of the `waiting` requests may add `asked` more.
 
     No caller holds more places than it leaves free, times for_each_free. One request of a caller without any needs only
@@ -373,7 +373,7 @@ _Level = tuple[bool, int]
 priority."""
 
 
-def _turns(runs: Sequence[Sequence[WaitingCall[Any]]], levels: Sequence[_Level]) -> list[int]:
+def _places_in_level(runs: Sequence[Sequence[WaitingCall[Any]]], levels: Sequence[_Level]) -> list[int]:
     """Returns each run's place in its level: the number of its caller's requests up to the end of the run.
 
     So callers take turns, one request each; a batch counts as many as it has. A run that other runs need gets a place
@@ -391,7 +391,7 @@ def _turns(runs: Sequence[Sequence[WaitingCall[Any]]], levels: Sequence[_Level])
     return turns
 
 
-def _refusal(error: UnwritableEvent) -> RequestError:
+def _refusal_of_unwritable(error: UnwritableEvent) -> RequestError:
     """Returns the refusal of a request whose effect no record can hold. Nothing changed; it must not be repeated."""
     if isinstance(error, EventTooLarge):
         sizes = {"field": error.field, "bytes": str(error.size), "bytes_max": str(error.size_max)}

@@ -7,7 +7,7 @@ from spillway.bus import Bus
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 from spillway.running.heap import set_aside_heap
-from spillway.running.process import Process, end_with_the_log
+from spillway.running.process import Process, end_when_fleet_changes
 from spillway.running.standby import Standby
 
 
@@ -18,14 +18,14 @@ class ServedStandby(Protocol):
     async def run(self, stopping: asyncio.Event) -> None: ...
 
 
-def instance_at(process: Process, settings: RpcSettings) -> str:
+def instance_name_with_address(process: Process, settings: RpcSettings) -> str:
     """Returns the name of this instance in turns, with the address at which callers find the active instance."""
     return f"{process.instance}@{settings.host}:{settings.port}"
 
 
-async def serve(process: Process, bus: Bus, server: RpcServer, served: ServedStandby) -> None:
+async def serve_standby(process: Process, bus: Bus, server: RpcServer, served: ServedStandby) -> None:
     """Runs until the process must stop. Raises OtherFleet, OperatorError."""
-    process.opened()
+    process.note_opened()
     async with server, asyncio.TaskGroup() as tasks:
         process.log.info("listening", address=server.address, fleet=bus.fleet)
         telling: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ async def serve(process: Process, bus: Bus, server: RpcServer, served: ServedSta
             telling.add(tasks.create_task(server.set_serving(ready)))
 
         served.standby.ready = note_ready
-        watchers = [tasks.create_task(server.failed()), tasks.create_task(end_with_the_log(bus))]
+        watchers = [tasks.create_task(server.wait_for_failure()), tasks.create_task(end_when_fleet_changes(bus))]
         await served.run(process.stopping)
         for watcher in watchers:
             watcher.cancel()

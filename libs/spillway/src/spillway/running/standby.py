@@ -21,7 +21,7 @@ from spillway.dead_letters import UnwritableEvent
 from spillway.model import Generation
 from spillway.reasons import READING_THE_LOG, STANDBY
 from spillway.running.following import Follower
-from spillway.running.heap import uncollected
+from spillway.running.heap import delayed_collections
 from spillway.running.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
 from spillway.running.unproven import UnprovenAnswers
 from spillway.settings import constant
@@ -82,11 +82,11 @@ class Decider(Protocol):
     """The functions that each service implements for its Standby. Only take_turn may await, because a step and its
     write must not be interrupted."""
 
-    def begin(self) -> Follower:
+    def begin_life(self) -> Follower:
         """Begins a life with an empty state. Returns the follower that reads the log into it."""
         ...
 
-    def use(self) -> None:
+    def use_new_state(self) -> None:
         """Makes the new state the one that answers reads. It is called once the state has caught up with the log."""
         ...
 
@@ -101,11 +101,11 @@ class Decider(Protocol):
         """Returns the longest time until the next step, if no request comes."""
         ...
 
-    def step(self, turn: WriterTurn) -> Decisions:
+    def decide_step(self, turn: WriterTurn) -> Decisions:
         """Decides waiting requests, new records and due work. Applies the decisions to the state, and returns them."""
         ...
 
-    def written(self, events: Sequence[Written]) -> None:
+    def note_written_events(self, events: Sequence[Written]) -> None:
         """Is called after the step's events were written to the log, for metrics and follow-up work."""
         ...
 
@@ -163,7 +163,7 @@ class Standby:
 
         An instance that is cut off from the log does not learn of a later turn, so it answers as a standby does.
         """
-        return self._turn is not None and _now() - self._proven_at <= self._settings.turn_proven_seconds
+        return self._turn is not None and _loop_seconds() - self._proven_at <= self._settings.turn_proven_seconds
 
     @property
     def is_ending(self) -> bool:
@@ -187,23 +187,23 @@ class Standby:
         task returns before stopping is set.
         """
         stop = asyncio.create_task(stopping.wait())
-        self._awake_at = _now()
-        others = [asyncio.create_task(one()) for one in (self._stay_awake, *beside)]
+        self._awake_at = _loop_seconds()
+        others = [asyncio.create_task(one()) for one in (self._watch_for_freezes, *beside)]
         try:
             while not stopping.is_set():
-                life = asyncio.create_task(self._live())
+                life = asyncio.create_task(self._run_life())
                 await asyncio.wait({life, stop, *others}, return_when=asyncio.FIRST_COMPLETED)
-                await self._end(life)
-                _raise_what_ended(others)
+                await self._end_life(life)
+                _raise_task_errors(others)
                 if not stopping.is_set():
                     _raise_if_any_returned(others)
                     await asyncio.sleep(self._settings.rebuild_wait_seconds)
         finally:
             for task in (stop, *others):
                 task.cancel()
-            self.requests.refuse(f"this {self._role.service} stops")
+            self.requests.refuse_all(f"this {self._role.service} stops")
 
-    async def _end(self, life: "asyncio.Task[None]") -> None:
+    async def _end_life(self, life: "asyncio.Task[None]") -> None:
         """Ends a life between two writes, never within one."""
         self._end_serving()
         if self._serving is not None:
@@ -216,20 +216,20 @@ class Standby:
         self._ending.set()
         self.requests.asked.set()
 
-    async def _live(self) -> None:
+    async def _run_life(self) -> None:
         """Runs one life: from an empty state to the end of the turn, or to a write whose outcome is unknown."""
         self._ending.clear()
-        follower = self._follower = self._decider.begin()
+        follower = self._follower = self._decider.begin_life()
         self.ready(False, "reading the log")
         try:
             async with asyncio.TaskGroup() as tasks:
                 living = [tasks.create_task(one()) for one in (follower.run, *self._role.beside_life)]
-                await follower.caught_up()
+                await follower.wait_until_caught_up()
                 await follower.check_epochs()
-                self._decider.use()
+                self._decider.use_new_state()
                 self._loaded = True
                 self.ready(True, "")
-                async with self._bus.standby_turn(self._role.service, self._instance) as turn:
+                async with self._bus.join_standby_group(self._role.service, self._instance) as turn:
                     await self._take_turn(turn, follower)
                 for task in living:
                     task.cancel()
@@ -246,24 +246,24 @@ class Standby:
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _take_turn(self, standby_turn: StandbyTurn, follower: Follower) -> None:
-        turn = WriterTurn(await standby_turn.wait())
-        self._proven_at = _now()
-        await follower.caught_up()
+        turn = WriterTurn(await standby_turn.wait_for_turn())
+        self._proven_at = _loop_seconds()
+        await follower.wait_until_caught_up()
         await follower.check_epochs()
         await self._decider.take_turn(turn)
         self._turn = turn
         self._role.active.set(1)
         metrics.TURNS_TAKEN.labels(self._role.service).inc()
-        lost = asyncio.create_task(standby_turn.lost())
-        overtaken = asyncio.create_task(follower.overtaken(turn.epoch))
-        self._serving = asyncio.create_task(self._serve(turn))
-        proving: Beside = partial(self._prove, turn, follower)
+        lost = asyncio.create_task(standby_turn.wait_until_lost())
+        overtaken = asyncio.create_task(follower.wait_until_overtaken(turn.epoch))
+        self._serving = asyncio.create_task(self._run_steps(turn))
+        proving: Beside = partial(self._prove_turn, turn, follower)
         beside = [asyncio.create_task(one()) for one in (proving, *self._role.beside_turn)]
         try:
             await asyncio.wait({lost, overtaken, self._serving, *beside}, return_when=asyncio.FIRST_COMPLETED)
             self._end_serving()
             await self._serving
-            _raise_what_ended(beside)
+            _raise_task_errors(beside)
         finally:
             for task in (lost, overtaken, self._serving, *beside):
                 task.cancel()
@@ -271,84 +271,84 @@ class Standby:
         # From now on other instances write. Their records are only in the log, so the state is rebuilt from it.
         log.info("turn over", epoch=turn.epoch)
 
-    async def _prove(self, turn: WriterTurn, follower: Follower) -> None:
+    async def _prove_turn(self, turn: WriterTurn, follower: Follower) -> None:
         """Proves again and again that the log has no later turn. Returns when there is one.
 
         A proof holds for the time at which it was asked for. Answers that wait for a proof start the next one at once.
         """
         turns = CLAIM_TOPIC_BY_SERVICE[self._role.service]
         while True:
-            asked_at = _now()
-            self._unproven.ask()
+            asked_at = _loop_seconds()
+            self._unproven.note_proof_asked()
             try:
-                await follower.caught_up(turns)
+                await follower.wait_until_caught_up(turns)
             except BusUnavailable:  # Nothing is proven then.
                 await asyncio.sleep(self._settings.turn_asked_seconds)
                 continue
             if turn.epoch < follower.turn_epoch:
                 return
             self._proven_at = asked_at
-            self._unproven.proven()
+            self._unproven.send_proven_answers()
             await is_set_within(self._unproven.wanted, self._settings.turn_asked_seconds)
 
     def _step_down(self) -> None:
-        self._end_reading()
+        self._stop_reads()
         self._written.set()
         self._role.active.set(0)
         metrics.TURNS_LOST.labels(self._role.service).inc()
         self._decider.step_down()
         why = f"this {self._role.service} gave up its turn; {self._role.retry}"
-        self._unproven.refuse(why)
-        self.requests.refuse(why)
+        self._unproven.refuse_all(why)
+        self.requests.refuse_all(why)
 
-    def _end_reading(self) -> None:
+    def _stop_reads(self) -> None:
         """Stops reads from this state. After the turn, the state and the log may differ in both directions."""
         self._turn, self._loaded = None, False
         self.ready(False, "the turn is over: the log is read again")
 
-    async def _serve(self, turn: WriterTurn) -> None:
+    async def _run_steps(self, turn: WriterTurn) -> None:
         """Runs steps: decides, writes all events in one transaction, answers. A step without events waits for a proof
         instead."""
         while not self._ending.is_set():
             await is_set_within(self.requests.asked, self._decider.pause_seconds())
             self.requests.asked.clear()
-            with uncollected():
-                decided = self._decider.step(turn)
+            with delayed_collections():
+                decided = self._decider.decide_step(turn)
             if not decided.events:  # No transaction shows that this instance still has the turn.
-                self._unproven.keep(decided)
+                self._unproven.keep_answers(decided)
                 if self.requests.asked.is_set():  # The next step begins at once, so let answers out first.
                     await asyncio.sleep(0)
                 continue
             self._written.clear()
             try:
-                await self._write(turn, decided)
+                await self._write_decisions(turn, decided)
             except BaseException:
-                self._end_reading()  # Before those go on who wait to read.
-                decided.fail(f"the outcome of the request is unknown: {self._role.retry}")
+                self._stop_reads()  # Before those go on who wait to read.
+                decided.fail_requests(f"the outcome of the request is unknown: {self._role.retry}")
                 raise
             finally:
                 self._written.set()
-            decided.answer()
+            decided.send_answers()
 
-    async def _write(self, turn: WriterTurn, decided: Decisions) -> None:
+    async def _write_decisions(self, turn: WriterTurn, decided: Decisions) -> None:
         requests, events = len(decided.answers), decided.events
         with metrics.TRANSACTION_SECONDS.time():
-            await turn.writer.write(decided.records, decided.traces)
+            await turn.writer.write_events(decided.records, decided.traces)
         metrics.TRANSACTION_EVENTS.observe(len(events))
         metrics.TRANSACTION_REQUESTS.observe(requests)
-        self._decider.written(events)
+        self._decider.note_written_events(events)
 
     # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
 
-    async def ask(self, decide: Decide[T], verb: str = "request", caller: str = "") -> T:
+    async def ask_for_decision(self, decide: Decide[T], verb: str = "request", caller: str = "") -> T:
         """Returns the answer when it is in the log, or when this turn is proven to have lasted until it was decided.
 
         verb: for the span. Raises RequestError.
         """
-        self.check_able(1, caller)
-        return await self.requests.answered(self.requests.put(decide, verb, caller=caller))
+        self.check_may_ask(1, caller)
+        return await self.requests.wait_for_answer(self.requests.put_request(decide, verb, caller=caller))
 
-    def check_able(self, requests: int, caller: str = "") -> None:
+    def check_may_ask(self, requests: int, caller: str = "") -> None:
         """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED if this caller may not add so many
         requests."""
         if self._turn is None:
@@ -356,7 +356,7 @@ class Standby:
             raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}", STANDBY)
         self.requests.check_room(requests, caller)
 
-    async def readable(self) -> None:
+    async def wait_until_readable(self) -> None:
         """Waits for the write under way, so that no answer contains changes that are not in the log.
 
         After a long silence it first checks whether another instance has the turn. Raises RequestError UNAVAILABLE: the
@@ -366,7 +366,7 @@ class Standby:
         try:
             async with asyncio.timeout(self._settings.request_seconds):
                 if self._was_silent():
-                    await self._look_for_another()
+                    await self._look_for_later_turn()
                 await self._written.wait()
         except TimeoutError:
             raise RequestError("UNAVAILABLE", "a write to the log has not ended in time") from None
@@ -379,28 +379,28 @@ class Standby:
             raise RequestError("UNAVAILABLE", f"this {self._role.service} still reads the log", READING_THE_LOG)
 
     def _was_silent(self) -> bool:
-        return self._turn is not None and _now() - self._awake_at > SILENCE_SECONDS
+        return self._turn is not None and _loop_seconds() - self._awake_at > SILENCE_SECONDS
 
-    async def _stay_awake(self) -> None:
+    async def _watch_for_freezes(self) -> None:
         """Detects by the clock that this process was frozen or nearly frozen, and then looks for a later turn."""
         while True:
             await asyncio.sleep(SILENCE_SECONDS / 4)
             with suppress(BusUnavailable):  # Then a later turn is not ruled out, and the next round asks again.
                 if self._was_silent():
-                    await self._look_for_another()
-                self._awake_at = _now()
+                    await self._look_for_later_turn()
+                self._awake_at = _loop_seconds()
 
-    async def _look_for_another(self) -> None:
+    async def _look_for_later_turn(self) -> None:
         """Stops reads from this state if the log has a later turn, even before this turn has ended here."""
         follower, turn = self._follower, self._turn
         assert follower is not None
         assert turn is not None
-        await follower.caught_up()
+        await follower.wait_until_caught_up()
         if follower.turn_epoch > turn.epoch:
             self._loaded = self._loaded and self._turn is not turn
 
 
-def _now() -> float:
+def _loop_seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
@@ -411,7 +411,7 @@ def _raise_if_any_returned(others: "Sequence[asyncio.Task[None]]") -> None:
             raise RuntimeError(f"{task.get_coro()} has returned: expected that it runs until it is cancelled")
 
 
-def _raise_what_ended(tasks: "Sequence[asyncio.Task[None]]") -> None:
+def _raise_task_errors(tasks: "Sequence[asyncio.Task[None]]") -> None:
     """Raises the error of a task that has failed. These tasks end only with an error, which ends the caller too."""
     for task in tasks:
         if task.done():

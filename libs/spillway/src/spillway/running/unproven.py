@@ -21,42 +21,44 @@ class UnprovenAnswers:
         self._asked_for = Decisions()
         """Answers that were kept before the current proof was asked for."""
 
-    def keep(self, decided: Decisions) -> None:
+    def keep_answers(self, decided: Decisions) -> None:
         """Keeps answers until a proof that is asked for later. When too many wait, these get UNAVAILABLE."""
-        if not decided.size:
+        if not decided.answer_count:
             return
-        if self._size + decided.size > self._waiting_max:
-            self._drop_those_who_went()
-        if self._size + decided.size > self._waiting_max:
-            decided.fail(f"{self._size} answers already wait for the log to confirm this turn; {self._retry}")
+        if self._answer_count + decided.answer_count > self._waiting_max:
+            self._drop_gone_callers()
+        if self._answer_count + decided.answer_count > self._waiting_max:
+            decided.fail_requests(
+                f"{self._answer_count} answers already wait for the log to confirm this turn; {self._retry}"
+            )
             return
-        self._kept.join(decided)
+        self._kept.merge_answers(decided)
         self.wanted.set()
 
-    def ask(self) -> None:
+    def note_proof_asked(self) -> None:
         """Must be called when a proof is asked for. The proof will hold for all answers that are kept now."""
         self.wanted.clear()
-        self._asked_for.join(self._kept)
+        self._asked_for.merge_answers(self._kept)
         self._kept = Decisions()
 
-    def proven(self) -> None:
+    def send_proven_answers(self) -> None:
         """Sends the answers that were kept before the last `ask`, because the turn still held at that time."""
         asked_for, self._asked_for = self._asked_for, Decisions()
-        asked_for.answer()
+        asked_for.send_answers()
 
-    def refuse(self, why: str) -> None:
+    def refuse_all(self, why: str) -> None:
         """Answers all waiting requests with UNAVAILABLE."""
         self.wanted.clear()
         refused = (self._asked_for, self._kept)
         self._asked_for, self._kept = Decisions(), Decisions()
         for one in refused:
-            one.fail(why)
+            one.fail_requests(why)
 
     @property
-    def _size(self) -> int:
-        return self._asked_for.size + self._kept.size
+    def _answer_count(self) -> int:
+        return self._asked_for.answer_count + self._kept.answer_count
 
-    def _drop_those_who_went(self) -> None:
+    def _drop_gone_callers(self) -> None:
         for one in (self._asked_for, self._kept):
             one.answers = [entry for entry in one.answers if not entry[0].answer.done()]
             one.refusals = [entry for entry in one.refusals if not entry[0].answer.done()]

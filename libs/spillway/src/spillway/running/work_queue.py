@@ -24,18 +24,18 @@ class WorkQueue(Generic[T]):
         self._again: dict[T, int] = {}
         self._woken = asyncio.Event()
 
-    def add(self, target: T, delay_seconds: float = 0.0, *, rank: int = 0) -> None:
+    def add_target(self, target: T, delay_seconds: float = 0.0, *, rank: int = 0) -> None:
         """Adds a target now, or after a delay. "Now" replaces a delay; a newer delay replaces an older one.
 
         rank: a higher rank goes before all lower ones. It can move a waiting target up, never down.
         """
         if delay_seconds > 0:
-            if not self._waits(target):
-                self._cancel(target)
+            if not self._is_waiting(target):
+                self._cancel_delay(target)
                 loop = asyncio.get_running_loop()
-                self._later[target] = loop.call_later(delay_seconds, partial(self.add, target, rank=rank))
+                self._later[target] = loop.call_later(delay_seconds, partial(self.add_target, target, rank=rank))
             return
-        self._cancel(target)
+        self._cancel_delay(target)
         if target in self._running:
             self._again[target] = max(rank, self._again.get(target, rank))
             return
@@ -48,7 +48,7 @@ class WorkQueue(Generic[T]):
         self._rank[target] = rank
         self._woken.set()
 
-    async def take(self) -> T:
+    async def take_target(self) -> T:
         """Returns the target of the highest rank that waits longest. No other caller gets it until `done`."""
         while not self._rank:
             self._woken.clear()
@@ -59,30 +59,30 @@ class WorkQueue(Generic[T]):
         self._running[target] = rank
         return target
 
-    def done(self, target: T) -> None:
+    def finish_target(self, target: T) -> None:
         self._running.pop(target, None)
         if target in self._again:
-            self.add(target, rank=self._again.pop(target))
+            self.add_target(target, rank=self._again.pop(target))
 
-    def has_waiting(self, rank: int) -> bool:
+    def has_waiting_target(self, rank: int) -> bool:
         """Returns whether a target of at least this rank is ready."""
         return any(ready for of, ready in self._ready.items() if of >= rank)
 
-    def taken_at(self, target: T) -> int:
+    def rank_of_running(self, target: T) -> int:
         """Returns the rank at which a target in work was taken."""
         return self._running[target]
 
     def close(self) -> None:
         for target in tuple(self._later):
-            self._cancel(target)
+            self._cancel_delay(target)
 
     def __len__(self) -> int:
         return len(self._rank) + len(self._later) + len(self._again)
 
-    def _waits(self, target: T) -> bool:
+    def _is_waiting(self, target: T) -> bool:
         return target in self._rank or target in self._again
 
-    def _cancel(self, target: T) -> None:
+    def _cancel_delay(self, target: T) -> None:
         handle = self._later.pop(target, None)
         if handle is not None:
             handle.cancel()

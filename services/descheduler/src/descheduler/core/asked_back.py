@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from descheduler.core.declaring import GRACE_SECONDS_MAX, LendingRequest, check_reason
-from descheduler.core.recalling import RecallCause, Written, recall
+from descheduler.core.recalling import RecallCause, Written, make_recall
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 from spillway.events_lending import CAUSE_ASKED, LOAN_RECALLED, NodeLent, NodeRecalled
 from spillway.model import Generation
 
@@ -25,15 +25,15 @@ def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lend
         if named:
             check_known(state, field, named)
     if request.page_size < 0:
-        raise invalid("page_size", request.page_size, "0 or more")
+        raise invalid_argument_error("page_size", request.page_size, "0 or more")
     if request.page_token and request.page_token.count("/") != 1:
-        raise invalid("page_token", request.page_token, "a token that ListLent returned")
+        raise invalid_argument_error("page_token", request.page_token, "a token that ListLent returned")
     size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
     clusters = [request.cluster] if request.cluster else sorted(state.loans)
     loans = {
         (cluster, node): loan
         for cluster in clusters
-        for node, loan in state.lent(cluster).items()
+        for node, loan in state.open_loans_by_node(cluster).items()
         if request.pool in ("", loan.pool)
     }
     keys = sorted(loans)
@@ -42,11 +42,11 @@ def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lend
     page = keys[begin : begin + size]
     more = begin + size < len(keys)
     return lending.ListLentReply(
-        tuple(shown(state, loans[key]) for key in page), "/".join(page[-1]) if more else "", stale=False
+        tuple(make_lent_node(state, loans[key]) for key in page), "/".join(page[-1]) if more else "", stale=False
     )
 
 
-def ask_back(
+def recall_named_nodes(
     state: DeschedulerState, request: lending.RecallRequest, asked: LendingRequest
 ) -> tuple[Sequence[Written], lending.RecallReply]:
     """Recalls the named nodes, or all of the cluster. A node recalled by name before can only get a shorter grace.
@@ -54,32 +54,39 @@ def ask_back(
     Raises RequestError NOT_FOUND for an unknown cluster or for nodes that are not lent.
     """
     if not request.cluster:
-        raise invalid("cluster", request.cluster, "the name of a cluster")
+        raise invalid_argument_error("cluster", request.cluster, "the name of a cluster")
     check_known(state, "cluster", request.cluster)
     if not 0 <= request.grace_seconds <= GRACE_SECONDS_MAX:
-        raise invalid("grace_seconds", request.grace_seconds, f"0 to {GRACE_SECONDS_MAX}; 0 is the cluster's")
+        raise invalid_argument_error(
+            "grace_seconds", request.grace_seconds, f"0 to {GRACE_SECONDS_MAX}; 0 is the cluster's"
+        )
     check_reason(request.reason)
-    lent = state.lent(request.cluster)
+    lent = state.open_loans_by_node(request.cluster)
     missing = sorted(set(request.nodes) - lent.keys())
     if missing:
         expected = f"expected nodes that it has lent: {_names(lent)}" if lent else "it has lent none"
         raise RequestError("NOT_FOUND", f"nodes: cluster {request.cluster} has not lent {_names(missing)}; {expected}")
     named = [lent[node] for node in sorted(set(request.nodes) or lent)]
-    due = [loan for loan in named if _changes(state, loan, request.grace_seconds)]
+    due = [loan for loan in named if _needs_new_recall(state, loan, request.grace_seconds)]
     if request.plan_only:
-        return (), lending.RecallReply(tuple(shown(state, loan) for loan in named), len(due))
-    events = [recall(state, loan, asked.generation, _why(state, loan, request, asked), asked.now_ms) for loan in due]
+        return (), lending.RecallReply(tuple(make_lent_node(state, loan) for loan in named), len(due))
+    events = [
+        make_recall(state, loan, asked.generation, _recall_cause(state, loan, request, asked), asked.now_ms)
+        for loan in due
+    ]
     recalls = {event.node: event for event in events}
-    nodes = tuple(shown(state, loan, recalls.get(loan.node)) for loan in named)
+    nodes = tuple(make_lent_node(state, loan, recalls.get(loan.node)) for loan in named)
     return events, lending.RecallReply(nodes, len(events))
 
 
 def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
     """Raises RequestError NOT_FOUND for a cluster that has not joined and has neither a declaration nor a loan."""
     view = state.views.get(cluster)
-    if (view is not None and view.joined is not None) or cluster in state.declared or state.lent(cluster):
+    if (view is not None and view.joined is not None) or cluster in state.declared or state.open_loans_by_node(cluster):
         return
-    if field == "pool" and any(loan.pool == cluster for owner in state.loans for loan in state.lent(owner).values()):
+    if field == "pool" and any(
+        loan.pool == cluster for owner in state.loans for loan in state.open_loans_by_node(owner).values()
+    ):
         return
     joined = [name for name, known in state.views.items() if known.joined is not None]
     expected = f"expected one of {_names(joined)}" if joined else "none has"
@@ -93,7 +100,9 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(shown[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _why(state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest, asked: LendingRequest) -> RecallCause:
+def _recall_cause(
+    state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest, asked: LendingRequest
+) -> RecallCause:
     """Returns the cause of a recall by name. Needs that the node was recalled for before stay in it."""
     why = RecallCause(CAUSE_ASKED, asked.by, request.reason, grace_seconds=request.grace_seconds)
     standing = state.recall_of(loan.cluster, loan.node)
@@ -102,7 +111,7 @@ def _why(state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest
     return replace(why, wanted_by=standing.wanted_by, wanted_replicas=standing.wanted_replicas)
 
 
-def _changes(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> bool:
+def _needs_new_recall(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> bool:
     standing = state.recall_of(loan.cluster, loan.node)
     if standing is None:
         return loan.state != LOAN_RECALLED
@@ -111,7 +120,7 @@ def _changes(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> boo
     return 0 < grace_seconds < standing.grace_seconds
 
 
-def shown(state: DeschedulerState, loan: NodeLent, decided: NodeRecalled | None = None) -> lending.LentNode:
+def make_lent_node(state: DeschedulerState, loan: NodeLent, decided: NodeRecalled | None = None) -> lending.LentNode:
     """Returns a lent node as answers show it. decided: its recall, if the state does not have that yet."""
     standing = decided or state.recall_of(loan.cluster, loan.node)
     loan_state = LOAN_RECALLED if standing is not None else loan.state

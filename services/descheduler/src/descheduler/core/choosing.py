@@ -18,9 +18,9 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from descheduler.core.losses import ReturnLoss, over_budget
+from descheduler.core.losses import ReturnLoss, pods_over_budget
 from descheduler.core.needs import PendingNeed
-from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.fit import Fit, compute_fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.topology import SpreadBound
 from spillway.model import Int64s
@@ -91,10 +91,10 @@ class _Domains:
     domains: Int64s
     left: Int64s
 
-    def at(self, row: int) -> int:
+    def places_left_at(self, row: int) -> int:
         return int(self.left[self.domains[row]]) if self.domains[row] >= 0 else np.iinfo(np.int64).max
 
-    def take(self, row: int, replicas: int) -> None:
+    def take_places(self, row: int, replicas: int) -> None:
         if self.domains[row] >= 0:
             self.left[self.domains[row]] -= replicas
 
@@ -117,7 +117,7 @@ class _Field:
     weight: Floats
     ceilings: list[list[_Domains]] = field(default_factory=list)
 
-    def plan(self, row: int, wanted: Mapping[int, int] | None = None) -> dict[int, int]:
+    def plan_replicas(self, row: int, wanted: Mapping[int, int] | None = None) -> dict[int, int]:
         """Returns the replicas by need that a node takes now, larger ones first.
 
         wanted: by need, the most replicas to place; None: all replicas that wait.
@@ -139,12 +139,12 @@ class _Field:
             asked = self.requests[need]
             some = asked > 0
             most = min(int((room[some] // asked[some]).min()), int(self.takes[need, row]), int(left[need]))
-            most = min([most, *(ceiling.at(row) for ceiling in self.ceilings[need])])
+            most = min([most, *(ceiling.places_left_at(row) for ceiling in self.ceilings[need])])
             if most > 0:
                 planned[need] = most
                 room -= asked * most
 
-    def able(self, rows: Int64s, wanted: Mapping[int, int]) -> Bools:
+    def rows_with_room(self, rows: Int64s, wanted: Mapping[int, int]) -> Bools:
         """Returns for each row whether it has room for at least one replica of any of these needs.
 
         Ceilings are ignored.
@@ -155,24 +155,24 @@ class _Field:
             found |= fits & (self.takes[need, rows] > 0)
         return found
 
-    def worth(self, planned: Mapping[int, int]) -> float:
+    def value_of_replicas(self, planned: Mapping[int, int]) -> float:
         """Returns the total value of these replicas. planned: replicas by need."""
         return sum(float(self.weight[need]) * replicas for need, replicas in planned.items())
 
-    def place(self, row: int, planned: Mapping[int, int]) -> None:
+    def place_replicas(self, row: int, planned: Mapping[int, int]) -> None:
         """Places replicas on a row: they take its room, and wait no longer."""
         for need, replicas in planned.items():
             self.room[:, row] -= self.requests[need] * replicas
             self.takes[need, row] -= replicas
             self.left[need] -= replicas
             for ceiling in self.ceilings[need]:
-                ceiling.take(row, replicas)
+                ceiling.take_places(row, replicas)
 
-    def lift(self, row: int, planned: Mapping[int, int]) -> None:
+    def lift_replicas(self, row: int, planned: Mapping[int, int]) -> None:
         """Takes placed replicas off a row again."""
-        self.place(row, {need: -replicas for need, replicas in planned.items()})
+        self.place_replicas(row, {need: -replicas for need, replicas in planned.items()})
 
-    def fill(self, rows: Int64s) -> None:
+    def fill_nodes(self, rows: Int64s) -> None:
         """Places as many replicas as these nodes take, larger ones first.
 
         A need without ceilings is placed on all at once.
@@ -195,12 +195,14 @@ class _Field:
 
     def _fill_one_by_one(self, need: int, rows: Int64s, most: Int64s) -> None:
         for row, there in zip(rows.tolist(), most.tolist(), strict=True):
-            replicas = min([there, int(self.left[need]), *(ceiling.at(row) for ceiling in self.ceilings[need])])
+            replicas = min(
+                [there, int(self.left[need]), *(ceiling.places_left_at(row) for ceiling in self.ceilings[need])]
+            )
             if replicas > 0:
-                self.place(row, {need: replicas})
+                self.place_replicas(row, {need: replicas})
 
 
-def choose(needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNodes) -> ChoiceResult:
+def choose_nodes(needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNodes) -> ChoiceResult:
     """Returns the lent nodes that go back.
 
     nodes: the cluster's nodes as they would be after a return. Nodes without a loss are free, or on their way back.
@@ -210,8 +212,10 @@ def choose(needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNodes) -
     ordered = sorted(needs, key=lambda need: -_size(need, nodes))
     if not candidates or not ordered:
         return ChoiceResult({}, sum(need.replicas for need in ordered))
-    fits = {need.name: fit(need.shape, nodes) for need in ordered}
-    first, *others = [_try(order, fits, candidates, nodes, lent) for order in _orders(ordered, len(candidates))]
+    fits = {need.name: compute_fit(need.shape, nodes) for need in ordered}
+    first, *others = [
+        _choose_in_order(order, fits, candidates, nodes, lent) for order in _orders(ordered, len(candidates))
+    ]
     # The other orders count only if they leave no pod waiting. Where some pods wait whichever nodes go back, each look
     # could find a slightly better choice, and so recall nodes again and again.
     return min((first, *(one for one in others if not one.unmet)), key=lambda choice: _badness(choice, lent))
@@ -235,10 +239,15 @@ def _badness(choice: ChoiceResult, lent: LentNodes) -> tuple[int, int, Sequence[
     """
     losses = [lent.losses[node] for node in choice.nodes]
     ranks = sorted((loss.rank for loss in losses), reverse=True)
-    return choice.unmet, over_budget(losses), ranks, sum(loss.core_seconds + lent.return_cost + 1 for loss in losses)
+    return (
+        choice.unmet,
+        pods_over_budget(losses),
+        ranks,
+        sum(loss.core_seconds + lent.return_cost + 1 for loss in losses),
+    )
 
 
-def _try(
+def _choose_in_order(
     ordered: Sequence[PendingNeed],
     fits: Mapping[str, Fit],
     candidates: Mapping[int, str],
@@ -248,14 +257,16 @@ def _try(
     """Returns the choice for this order of needs; on every node the first need comes first."""
     ground = _field_of(ordered, [fits[need.name] for need in ordered], nodes)
     kept = _keep_promises(ground, ordered, nodes, lent)
-    free = nodes.live.copy()
+    free = nodes.live_mask.copy()
     free[[*candidates, *kept]] = False
     # The free nodes come first. So a second look fills them as they were filled before the promises were made.
-    ground.fill(np.flatnonzero(free))
-    ground.fill(np.array(kept, np.int64))
-    taken = _cover(ground, {row: (lent.losses[name], lent.return_cost) for row, name in candidates.items()}, lent.limit)
-    _spare(ground, taken, {row: lent.losses[name] for row, name in candidates.items()})
-    named = {candidates[taking.row]: _by_name(taking, ordered) for taking in taken}
+    ground.fill_nodes(np.flatnonzero(free))
+    ground.fill_nodes(np.array(kept, np.int64))
+    taken = _cover_needs(
+        ground, {row: (lent.losses[name], lent.return_cost) for row, name in candidates.items()}, lent.limit
+    )
+    _leave_out_spare_nodes(ground, taken, {row: lent.losses[name] for row, name in candidates.items()})
+    named = {candidates[taking.row]: _replicas_by_need(taking, ordered) for taking in taken}
     return ChoiceResult(named, int(ground.left.sum()))
 
 
@@ -272,15 +283,15 @@ def _keep_promises(ground: _Field, needs: Sequence[PendingNeed], nodes: ClusterN
             continue
         kept.append(row)
         wanted = {index_of[need]: replicas for need, replicas in promised.items() if need in index_of}
-        planned = ground.plan(row, wanted)
-        ground.place(row, planned)
+        planned = ground.plan_replicas(row, wanted)
+        ground.place_replicas(row, planned)
         if name in lent.just_back:
             for need, replicas in wanted.items():
                 ground.left[need] = max(0, ground.left[need] - replicas + planned.get(need, 0))
     return kept
 
 
-def _cover(ground: _Field, costs: Mapping[int, tuple[ReturnLoss, int]], limit: int) -> list[RecallChoice]:
+def _cover_needs(ground: _Field, costs: Mapping[int, tuple[ReturnLoss, int]], limit: int) -> list[RecallChoice]:
     """Takes nodes rank by rank, and within a rank by value per cost. Each taken node uses up its disruption budgets."""
     taken: list[RecallChoice] = []
     spent = Counter[str]()
@@ -288,42 +299,44 @@ def _cover(ground: _Field, costs: Mapping[int, tuple[ReturnLoss, int]], limit: i
     def place_of(row: int, planned: Mapping[int, int]) -> _Place:
         loss = costs[row][0]
         breaks = loss.breaks_budget or any(spent[one.budget] + one.pods > one.allowed for one in loss.bounded)
-        return (breaks, loss.priority), -_ratio(ground, planned, costs[row]), loss.deletion_cost, row
+        return (breaks, loss.priority), -_value_per_cost(ground, planned, costs[row]), loss.deletion_cost, row
 
-    heap = [place_of(row, ground.plan(row)) for row in costs]
+    heap = [place_of(row, ground.plan_replicas(row)) for row in costs]
     heapq.heapify(heap)
     while heap and len(taken) < limit and (ground.left > 0).any():
         seen = heapq.heappop(heap)
         row = seen[-1]
-        planned = ground.plan(row)
+        planned = ground.plan_replicas(row)
         if not planned:
             continue
         now = place_of(row, planned)
         if now > seen and heap and now > heap[0]:
             heapq.heappush(heap, now)
             continue
-        ground.place(row, planned)
+        ground.place_replicas(row, planned)
         taken.append(RecallChoice(row, planned))
         spent.update({one.budget: one.pods for one in costs[row][0].bounded})
     return taken
 
 
-def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[ReturnLoss, int]) -> float:
+def _value_per_cost(ground: _Field, planned: Mapping[int, int], cost: tuple[ReturnLoss, int]) -> float:
     loss, of_return = cost
-    return ground.worth(planned) / (1 + of_return + loss.core_seconds)
+    return ground.value_of_replicas(planned) / (1 + of_return + loss.core_seconds)
 
 
-def _spare(ground: _Field, taken: list[RecallChoice], losses: Mapping[int, ReturnLoss]) -> None:
+def _leave_out_spare_nodes(ground: _Field, taken: list[RecallChoice], losses: Mapping[int, ReturnLoss]) -> None:
     """Leaves out the nodes whose pods the other nodes take, too.
 
     Nodes with the greatest loss for their value are tried first.
     """
-    looks = sorted(taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.worth(taking.replicas)))
+    looks = sorted(
+        taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.value_of_replicas(taking.replicas))
+    )
     for taking in looks[:SPARED_LOOKS_MAX]:
-        ground.lift(taking.row, taking.replicas)
-        moved = _elsewhere(ground, taking, [other for other in taken if other is not taking])
+        ground.lift_replicas(taking.row, taking.replicas)
+        moved = _move_to_others(ground, taking, [other for other in taken if other is not taking])
         if moved is None:
-            ground.place(taking.row, taking.replicas)
+            ground.place_replicas(taking.row, taking.replicas)
             continue
         for other, planned in moved:
             for need, replicas in planned.items():
@@ -331,24 +344,24 @@ def _spare(ground: _Field, taken: list[RecallChoice], losses: Mapping[int, Retur
         taken.remove(taking)
 
 
-def _elsewhere(
+def _move_to_others(
     ground: _Field, taking: RecallChoice, others: Sequence[RecallChoice]
 ) -> list[tuple[RecallChoice, dict[int, int]]] | None:
     """Places all pods of a node on the others. If not all fit, nothing is changed and None is returned."""
     waiting = dict(taking.replicas)
     moved: list[tuple[RecallChoice, dict[int, int]]] = []
-    able = ground.able(np.array([other.row for other in others], np.int64), waiting)
+    able = ground.rows_with_room(np.array([other.row for other in others], np.int64), waiting)
     for other in compress(others, able):
-        planned = ground.plan(other.row, waiting)
+        planned = ground.plan_replicas(other.row, waiting)
         if planned:
-            ground.place(other.row, planned)
+            ground.place_replicas(other.row, planned)
             moved.append((other, planned))
             for need, replicas in planned.items():
                 waiting[need] -= replicas
         if not any(waiting.values()):
             return moved
     for other, planned in moved:
-        ground.lift(other.row, planned)
+        ground.lift_replicas(other.row, planned)
     return None
 
 
@@ -356,7 +369,7 @@ def _rank_down(loss: ReturnLoss) -> tuple[bool, int]:
     return not loss.breaks_budget, -loss.priority
 
 
-def _by_name(taking: RecallChoice, needs: Sequence[PendingNeed]) -> dict[str, int]:
+def _replicas_by_need(taking: RecallChoice, needs: Sequence[PendingNeed]) -> dict[str, int]:
     return {needs[need].name: replicas for need, replicas in sorted(taking.replicas.items()) if replicas}
 
 

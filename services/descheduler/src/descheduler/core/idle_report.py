@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from descheduler.core.asked_back import PAGE_SIZE_MAX, check_known
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
-from spillway.amounts import saturated
-from spillway.api import invalid
+from spillway.amounts import clamp_to_int64
+from spillway.api import invalid_argument_error
 from spillway.events_lending import NodeUsed
 
 TOKEN = re.compile(r"[0-9]{0,9}", re.ASCII)
@@ -64,11 +64,11 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
     if request.cluster and all(owner != request.cluster for owner, _ in state.used):
         check_known(state, "cluster", request.cluster)
     if not 0 <= request.hours <= HOURS_MAX:
-        raise invalid("hours", request.hours, f"0 to {HOURS_MAX}; 0 is {HOURS}")
+        raise invalid_argument_error("hours", request.hours, f"0 to {HOURS_MAX}; 0 is {HOURS}")
     if request.page_size < 0:
-        raise invalid("page_size", request.page_size, "0 or more")
+        raise invalid_argument_error("page_size", request.page_size, "0 or more")
     if not TOKEN.fullmatch(request.page_token):
-        raise invalid("page_token", request.page_token, "a token that IdleReport returned")
+        raise invalid_argument_error("page_token", request.page_token, "a token that IdleReport returned")
     from_ms = now_ms - (request.hours or HOURS) * HOUR_MS
     sums = list(_sums(state, request.cluster, from_ms))
     from_ms = max(from_ms, min((one.from_ms for one in sums), default=from_ms))
@@ -81,27 +81,27 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
     begin = int(request.page_token or 0)
     end = begin + min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
     return lending.IdleReportReply(
-        nodes=tuple(_shown(one) for one in idle[begin:end]),
+        nodes=tuple(_make_idle_node(one) for one in idle[begin:end]),
         nodes_observed=len(sums),
         requests_only=sum(one.used_max_milli < 0 for one in sums),
-        cores_milli=saturated(sum(one.cores_milli for one in sums)),
-        cores_idle_milli=saturated(_average(sums, [one.idle_ms for one in sums])),
-        cores_lent_milli=saturated(lent_core_ms * 1000 // max(until_ms - from_ms, 1)),
+        cores_milli=clamp_to_int64(sum(one.cores_milli for one in sums)),
+        cores_idle_milli=clamp_to_int64(_average(sums, [one.idle_ms for one in sums])),
+        cores_lent_milli=clamp_to_int64(lent_core_ms * 1000 // max(until_ms - from_ms, 1)),
         from_ms=from_ms,
         until_ms=until_ms,
         next_page_token=str(end) if end < len(idle) else "",
-        core_seconds_lent=saturated(lent_core_ms // 1000),
+        core_seconds_lent=clamp_to_int64(lent_core_ms // 1000),
     )
 
 
 def _sums(state: DeschedulerState, cluster: str, from_ms: int) -> Iterable[_Sum]:
     for (of_cluster, _), by_hour in sorted(state.used.items()):
-        hours = _apart(hour for _, hour in sorted(by_hour.items()) if hour.until_ms > from_ms)
+        hours = _hours_without_overlap(hour for _, hour in sorted(by_hour.items()) if hour.until_ms > from_ms)
         if hours and cluster in ("", of_cluster):
             yield _sum(hours)
 
 
-def _apart(hours: Iterable[NodeUsed]) -> list[NodeUsed]:
+def _hours_without_overlap(hours: Iterable[NodeUsed]) -> list[NodeUsed]:
     """Returns the hours in order of time. Of two that overlap, the later record counts: two bridges may have looked."""
     kept: list[NodeUsed] = []
     for hour in hours:
@@ -138,7 +138,7 @@ def _average(sums: Sequence[_Sum], times_ms: Sequence[int]) -> int:
     )
 
 
-def _shown(one: _Sum) -> lending.IdleNode:
+def _make_idle_node(one: _Sum) -> lending.IdleNode:
     kind = _kind(one)
     return lending.IdleNode(
         cluster=one.newest.cluster,

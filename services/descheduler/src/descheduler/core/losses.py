@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from descheduler.core.rules import is_recent
 from descheduler.core.state import DeschedulerState
-from spillway.amounts import saturated
+from spillway.amounts import clamp_to_int64
 from spillway.events_lending import Amounts, LentPod, NodeLent
 
 MILLI = 1000
@@ -64,8 +64,8 @@ def budgets_left(state: DeschedulerState) -> Budgets:
     newest: dict[tuple[str, str], tuple[tuple[int, int], int]] = {}
     going = Counter[str]()
     for cluster in state.loans:
-        for loan in state.lent(cluster).values():
-            returning = state.returning(cluster, loan)
+        for loan in state.open_loans_by_node(cluster).values():
+            returning = state.is_returning(cluster, loan)
             for budget, allowed in ((f"{loan.pool}/{name}", most) for pod in loan.pods for name, most in pod.budgets):
                 going[budget] += returning
                 said = (loan.epoch, loan.sequence), allowed
@@ -98,7 +98,7 @@ def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budge
     )
 
 
-def over_budget(losses: Iterable[ReturnLoss]) -> int:
+def pods_over_budget(losses: Iterable[ReturnLoss]) -> int:
     """Returns how many pods beyond the disruption budgets leave when all of these nodes go back together."""
     pods, allowed = Counter[str](), dict[str, int]()
     for bounded in (one for loss in losses for one in loss.bounded):
@@ -116,10 +116,10 @@ def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
     for pod in loan.pods:
         if pod.group:
             lost[pod.group] += _core_seconds(pod, _ran_ms(pod, now_ms) + restart_ms)
-    return tuple(sorted((group, saturated(amount)) for group, amount in lost.items() if amount))
+    return tuple(sorted((group, clamp_to_int64(amount)) for group, amount in lost.items() if amount))
 
 
-def lost_lately(state: DeschedulerState, now_ms: int) -> LostLately:
+def recent_loss_by_controller(state: DeschedulerState, now_ms: int) -> LostLately:
     """Returns the recent losses of each controller with pods on lent nodes, shared equally among these pods.
 
     Without them, a pod that was evicted and has just started again would be the cheapest to evict next.
@@ -131,7 +131,7 @@ def lost_lately(state: DeschedulerState, now_ms: int) -> LostLately:
             if loan is not None and is_recent(recall.at_ms, now_ms, state.rules.losses_kept_ms):
                 lost.update({(loan.pool, group): amount for group, amount in recall.lost_by_group})
     if lost:
-        loans = (loan for cluster in state.loans for loan in state.lent(cluster).values())
+        loans = (loan for cluster in state.loans for loan in state.open_loans_by_node(cluster).values())
         pods.update((loan.pool, pod.group) for loan in loans for pod in loan.pods)
     return {key: amount // pods[key] for key, amount in lost.items() if pods[key]}
 

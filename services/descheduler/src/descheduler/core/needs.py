@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from descheduler.core.state import DeschedulerState
-from spillway.feasibility.volumes import NO_CLAIMS, limited
+from spillway.feasibility.volumes import NO_CLAIMS, with_volume_limits
 from spillway.kubernetes.pod_shape import declared_shape
 from spillway.model import Shape
 
@@ -33,13 +33,13 @@ def needs_of(state: DeschedulerState, cluster: str) -> list[PendingNeed]:
         if needed.replicas_lent > pods:
             wanted[key] = (shape or _declared_shape(state, namespace, name), needed.replicas_lent)
     return [
-        PendingNeed(name, limited(shape, view.claims.get(shape.namespace, NO_CLAIMS)), replicas)
+        PendingNeed(name, with_volume_limits(shape, view.claims.get(shape.namespace, NO_CLAIMS)), replicas)
         for name, (shape, replicas) in sorted(wanted.items())
         if shape is not None and replicas > 0
     ]
 
 
-def unknown_of(state: DeschedulerState, cluster: str) -> int:
+def pods_with_unknown_shape(state: DeschedulerState, cluster: str) -> int:
     """Returns the number of pending pods with an unknown shape."""
     return sum(waits.pods for waits in state.view(cluster).pending.values() if waits.shape is None)
 

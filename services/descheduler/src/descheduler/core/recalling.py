@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from descheduler.core.choosing import LentNodes, choose
-from descheduler.core.losses import budgets_left, least_priority, loss_of, lost_by_group, lost_lately
+from descheduler.core.choosing import LentNodes, choose_nodes
+from descheduler.core.losses import budgets_left, least_priority, loss_of, lost_by_group, recent_loss_by_controller
 from descheduler.core.needs import needs_of
 from descheduler.core.rules import is_recent
 from descheduler.core.state import MINUTE_MS, DeschedulerState, NodeKey
@@ -24,7 +24,7 @@ from spillway.events_lending import (
     NodeRecalled,
     RecallSettled,
 )
-from spillway.feasibility.after_return import after_return
+from spillway.feasibility.after_return import nodes_after_return
 from spillway.model import NODE_OWNED, Generation
 
 MILLI = 1000
@@ -49,7 +49,7 @@ def unguarded(_: str, decide: Callable[[], T]) -> T:
     return decide()
 
 
-def steps(
+def decide_dirty_clusters(
     state: DeschedulerState, next_generation: NextGeneration, now_ms: int, guard: RecallGuard = unguarded
 ) -> Iterator[tuple[str, Sequence[Written]]]:
     """Yields (cluster, events) for every cluster that changed and has something due.
@@ -59,7 +59,7 @@ def steps(
     """
     dirty, state.dirty = state.dirty, set()
     for cluster in sorted(dirty):
-        for decide in (settle, take_back, recall_for_needs):
+        for decide in (settle_recalls, recall_withdrawn_nodes, recall_for_needs):
             events = guard(cluster, partial(decide, state, cluster, next_generation, now_ms))
             if events:
                 yield cluster, events
@@ -69,12 +69,14 @@ def apply_events(state: DeschedulerState, events: Iterable[Written]) -> None:
     """Applies the decided events to the state from which they were decided."""
     for event in events:
         if isinstance(event, Tombstone):
-            state.forget(event.address.topic.name, event.address.key)
+            state.apply_tombstone(event.address.topic.name, event.address.key)
         else:
-            state.apply(event)
+            state.apply_event(event)
 
 
-def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
+def settle_recalls(
+    state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int
+) -> Sequence[Written]:
     """Returns the end of each recall whose loan is over, and tombstones for settled recalls without any effect left."""
     events: list[Written] = []
     loans = state.loans.get(cluster, {})
@@ -90,7 +92,9 @@ def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneratio
     return events
 
 
-def take_back(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> Sequence[Written]:
+def recall_withdrawn_nodes(
+    state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int
+) -> Sequence[Written]:
     """Returns recalls of all nodes lent by a cluster whose lending is withdrawn.
 
     Once none is lent, returns the tombstone of its declaration.
@@ -101,13 +105,13 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
     declared = state.declared.get(cluster)
     if declared is None or not declared.withdrawing:
         return ()
-    lent = state.lent(cluster)
+    lent = state.open_loans_by_node(cluster)
     if not lent:
         if _is_marked(state, cluster) or is_recent(declared.at_ms, now_ms, state.rules.withdrawing_ms):
             return ()
         return (Tombstone(RecordAddress(LENDING_RULES, cluster, cluster)),)
     return [
-        recall(
+        make_recall(
             state,
             loan,
             next_generation(),
@@ -115,14 +119,14 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
             now_ms,
         )
         for loan in lent.values()
-        if not state.returning(cluster, loan)
+        if not state.is_returning(cluster, loan)
     ]
 
 
 def _is_marked(state: DeschedulerState, cluster: str) -> bool:
     """Returns whether any node of a cluster in the fleet bears a mark of lending, by its collector's records."""
     view = state.views.get(cluster)
-    return view is not None and view.joined is not None and view.nodes.lends
+    return view is not None and view.joined is not None and view.nodes.has_lent_nodes
 
 
 def recall_for_needs(
@@ -133,27 +137,29 @@ def recall_for_needs(
     Recalls none while the owner is frozen or its capacity is incomplete.
     """
     loans, view = _candidates(state, cluster, now_ms), state.view(cluster)
-    needs = needs_of(state, cluster) if loans and not state.frozen(cluster) else []
+    needs = needs_of(state, cluster) if loans and not state.is_frozen(cluster) else []
     if not needs or view.epoch < 0 or view.is_incomplete:
-        _hold(state, cluster, (), now_ms)
+        _hold_back_nodes(state, cluster, (), now_ms)
         return ()
-    nodes = after_return(view.nodes)
-    lately, budgets = lost_lately(state, now_ms), budgets_left(state)
+    nodes = nodes_after_return(view.nodes)
+    lately, budgets = recent_loss_by_controller(state, now_ms), budgets_left(state)
     least = least_priority(loans.values())
     losses = {node: loss_of(loan, now_ms, lately, budgets, least) for node, loan in loans.items()}
     promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
     just_back = _just_back(state, cluster, now_ms)
-    choice = choose(needs, nodes, LentNodes(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back))
-    allowed = _allowed(state, cluster, now_ms)
+    choice = choose_nodes(
+        needs, nodes, LentNodes(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back)
+    )
+    allowed = _recalls_allowed(state, cluster, now_ms)
     chosen = sorted(choice.nodes, key=lambda node: (losses[node], node))
-    since = _hold(state, cluster, chosen[allowed:], now_ms)
+    since = _hold_back_nodes(state, cluster, chosen[allowed:], now_ms)
     events: list[Written] = []
     for node in chosen[:allowed]:
         held_ms = now_ms - since.get((cluster, node), now_ms)
         whom = sorted(choice.nodes[node].items())
         names, counts = tuple(f"{cluster}/{name}" for name, _ in whom), tuple(count for _, count in whom)
         why = RecallCause(CAUSE_NEED, BY, "pods of the owner wait for it", names, counts, held_ms)
-        events.append(recall(state, loans[node], next_generation(), why, now_ms))
+        events.append(make_recall(state, loans[node], next_generation(), why, now_ms))
     if len(choice.nodes) >= limit:
         state.dirty.add(cluster)
     return events
@@ -172,7 +178,7 @@ class RecallCause:
     grace_seconds: int = 0
 
 
-def recall(
+def make_recall(
     state: DeschedulerState, loan: NodeLent, generation: Generation, why: RecallCause, now_ms: int
 ) -> NodeRecalled:
     """Returns the NodeRecalled of a loan: with it, the node begins to go back to its owner."""
@@ -203,8 +209,8 @@ def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str,
     They are not on their way back, and their node has not just come back.
     """
     found = {}
-    for node, loan in state.lent(cluster).items():
-        if loan.state != LOAN_LENT or state.returning(cluster, loan):
+    for node, loan in state.open_loans_by_node(cluster).items():
+        if loan.state != LOAN_LENT or state.is_returning(cluster, loan):
             continue
         before = state.recalls.get(cluster, {}).get(node)
         if isinstance(before, RecallSettled) and is_recent(before.at_ms, now_ms, state.rules.again_ms):
@@ -234,7 +240,7 @@ def _cost_of_return(state: DeschedulerState, cluster: str, loans: Mapping[str, N
     return max(cores, 1) * (declared.cooldown_seconds if declared is not None else 0)
 
 
-def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
+def _recalls_allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
     """Returns how many more nodes may be recalled for needs now."""
     declared = state.declared.get(cluster)
     if declared is None or not declared.recalls_per_minute:
@@ -243,7 +249,7 @@ def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
     return max(0, declared.recalls_per_minute - recent)
 
 
-def _hold(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:
+def _hold_back_nodes(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:
     """Stores the nodes that the budget keeps from being recalled, and returns since when each was kept before.
 
     A node that was not wanted for a while starts again from now.

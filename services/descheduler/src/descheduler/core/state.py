@@ -78,11 +78,11 @@ class DeschedulerState:
             found = self.views[cluster] = ClusterView(cluster)
         return found
 
-    def frozen(self, cluster: str) -> bool:
+    def is_frozen(self, cluster: str) -> bool:
         """Returns whether a brake is set on the fleet or the cluster."""
         return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
 
-    def lent(self, cluster: str) -> Mapping[str, NodeLent]:
+    def open_loans_by_node(self, cluster: str) -> Mapping[str, NodeLent]:
         """Returns the loans of a cluster that are not over, by node. Recalled ones are included."""
         return {node: loan for node, loan in self.loans.get(cluster, {}).items() if isinstance(loan, NodeLent)}
 
@@ -93,24 +93,26 @@ class DeschedulerState:
             return None
         return recall
 
-    def returning(self, cluster: str, loan: NodeLent) -> bool:
+    def is_returning(self, cluster: str, loan: NodeLent) -> bool:
         """Returns whether a loan is on its way back already."""
         return loan.state != LOAN_LENT or self.recall_of(cluster, loan.node) is not None
 
-    def standing(self) -> Iterator[NodeRecalled]:
+    def open_recalls(self) -> Iterator[NodeRecalled]:
         """Yields all recalls that are not settled."""
         for recalls in self.recalls.values():
             for recall in recalls.values():
                 if isinstance(recall, NodeRecalled):
                     yield recall
 
-    def review(self) -> None:
+    def mark_all_dirty(self) -> None:
         """Marks all clusters to be looked at, because time alone may have changed a decision."""
         self.dirty.update(self.loans.keys() | self.recalls.keys() | self.declared.keys())
 
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, event: Event, now: float = NEVER, offset: int = 0, columns: NodeColumns | None = None) -> None:
+    def apply_event(
+        self, event: Event, now: float = NEVER, offset: int = 0, columns: NodeColumns | None = None
+    ) -> None:
         """Applies one record, or drops it when it is older than the known one.
 
         columns: the columns of a capacity record.
@@ -118,33 +120,33 @@ class DeschedulerState:
         match event:
             case CapacityReported() | CapacityChanged():
                 assert columns is not None
-                self._capacity(event, now, offset, columns)
+                self._apply_capacity(event, now, offset, columns)
             case TurnTaken(service="snapshot") if event.cluster in self.views:
-                self.views[event.cluster].apply_claim(offset)
+                self.views[event.cluster].apply_turn_claim(offset)
             case PodsUnschedulable() | PodsScheduled():
-                self.view(event.cluster).apply_pending(_within_bounds(event))
+                self.view(event.cluster).apply_pending_pods(_without_large_shape(event))
                 self.dirty.add(event.cluster)
             case CapacityNeeded():
-                self._need(event)
+                self._apply_need(event)
             case WorkloadDeclared():
                 self.manifests[event.namespace, event.name] = event.manifest
             case NodeLent() | NodeReturned():
-                self._loan(event)
+                self._apply_loan(event)
             case NodeRecalled() | RecallSettled():
-                self._recall(event)
+                self._apply_recall(event)
             case LendingDeclared():
-                self._declare(event)
+                self._apply_declaration(event)
             case NodeUsed():
-                self._use(event)
+                self._apply_usage(event)
             case BrakeSet() | BrakeReleased():
-                self._brake(event)
+                self._apply_brake(event)
             case ClusterJoined():
-                self.view(event.cluster).apply_joined(event)
+                self.view(event.cluster).apply_cluster_joined(event)
                 self.dirty.add(event.cluster)
             case ClusterLeft():
-                self._leave(event.cluster)
+                self._forget_joined_cluster(event.cluster)
 
-    def forget(self, topic: str, key: str) -> None:
+    def apply_tombstone(self, topic: str, key: str) -> None:
         """Applies a tombstone."""
         first, _, rest = key.partition("/")
         if topic == PENDING.name and first in self.views:
@@ -166,36 +168,36 @@ class DeschedulerState:
             self.brakes.discard(key)
             self.dirty.update(self.views)
         elif topic == CLUSTERS.name:
-            self._leave(first)
+            self._forget_joined_cluster(first)
         self.dirty.add(first)
 
-    def _capacity(
+    def _apply_capacity(
         self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns
     ) -> None:
         view = self.view(event.cluster)
         before = view.revision
         if isinstance(event, CapacityReported):
-            view.apply_reported(event, columns)
+            view.apply_capacity_reported(event, columns)
         else:
-            view.apply_changed(event, columns, now, offset)
+            view.apply_capacity_changed(event, columns, now, offset)
         if view.revision != before:
             self.dirty.add(event.cluster)
 
-    def _need(self, event: CapacityNeeded) -> None:
+    def _apply_need(self, event: CapacityNeeded) -> None:
         needs, key = self.needed.setdefault(event.cluster, {}), (event.namespace, event.name)
         known = needs.get(key)
         if known is None or known.generation <= event.generation:
             needs[key] = event
             self.dirty.add(event.cluster)
 
-    def _loan(self, event: NodeLent | NodeReturned) -> None:
+    def _apply_loan(self, event: NodeLent | NodeReturned) -> None:
         loans = self.loans.setdefault(event.cluster, {})
         known = loans.get(event.node)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
             loans[event.node] = event
             self.dirty.add(event.cluster)
 
-    def _recall(self, event: NodeRecalled | RecallSettled) -> None:
+    def _apply_recall(self, event: NodeRecalled | RecallSettled) -> None:
         recalls = self.recalls.setdefault(event.cluster, {})
         known = recalls.get(event.node)
         if known is None or known.generation <= event.generation:
@@ -216,13 +218,13 @@ class DeschedulerState:
         while not is_recent(recent[0], event.at_ms, MINUTE_MS):
             recent.popleft()
 
-    def _declare(self, event: LendingDeclared) -> None:
+    def _apply_declaration(self, event: LendingDeclared) -> None:
         known = self.declared.get(event.cluster)
         if known is None or known.generation <= event.generation:
             self.declared[event.cluster] = event
             self.dirty.add(event.cluster)
 
-    def _use(self, event: NodeUsed) -> None:
+    def _apply_usage(self, event: NodeUsed) -> None:
         hours = self.used.setdefault((event.cluster, event.node), {})
         known = hours.get(event.from_ms)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
@@ -230,14 +232,14 @@ class DeschedulerState:
             while len(hours) > self.rules.usage_hours:
                 del hours[min(hours)]
 
-    def _brake(self, event: BrakeSet | BrakeReleased) -> None:
+    def _apply_brake(self, event: BrakeSet | BrakeReleased) -> None:
         if isinstance(event, BrakeSet):
             self.brakes.add(event.scope)
         else:
             self.brakes.discard(event.scope)
         self.dirty.update(self.views)
 
-    def _leave(self, cluster: str) -> None:
+    def _forget_joined_cluster(self, cluster: str) -> None:
         """Forgets that the cluster joined, and its pending pods. Its loans stay: records of their own end them."""
         view = self.views.get(cluster)
         if view is not None:
@@ -245,7 +247,7 @@ class DeschedulerState:
             view.pending.clear()
 
 
-def _within_bounds(event: PodsUnschedulable | PodsScheduled) -> PodsUnschedulable | PodsScheduled:
+def _without_large_shape(event: PodsUnschedulable | PodsScheduled) -> PodsUnschedulable | PodsScheduled:
     """Drops a shape beyond the bounds, which an older log may contain. The pods still count as waiting."""
     if isinstance(event, PodsUnschedulable) and event.shape is not None and asks_too_many_terms(event.shape):
         return replace(event, shape=None)

@@ -139,68 +139,68 @@ def next_after(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
     its steps.
     """
     at = now_s + 1
-    limit = _local(at, zone).year + YEARS_LOOKED_AHEAD
-    found, at, cut = _advanced(cron, zone, at, cut=False)
-    return at if found else _searched(cron, zone, at, cut, limit)
+    limit = _local_time(at, zone).year + YEARS_LOOKED_AHEAD
+    found, at, cut = _advance_search(cron, zone, at, cut=False)
+    return at if found else _search_match_s(cron, zone, at, cut, limit)
 
 
 @lru_cache(maxsize=NEXTS_KEPT)
-def _searched(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
+def _search_match_s(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
     """Continues the search from `at`, which is the same for all instants that lead there.
 
     limit: the last year to search.
     """
-    while _local(at, zone).year <= limit:
-        found, at, cut = _advanced(cron, zone, at, cut)
+    while _local_time(at, zone).year <= limit:
+        found, at, cut = _advance_search(cron, zone, at, cut)
         if found:
             return at
     return None
 
 
-def _advanced(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
+def _advance_search(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
     """Goes one month or one day further, or on within the day. Returns (found, at, cut); found: `at` matches the line.
 
     cut: `at` is already the beginning of a month, day, hour or minute.
     """
-    local = _local(at, zone)
+    local = _local_time(at, zone)
     if local.month not in cron.months.values:
         return False, _next_month(local, zone, cut), True
     if not cron.matches_day(local):
         return False, _next_day(local, zone, cut), True
-    while (local := _local(at, zone)).hour not in cron.hours.values:
-        at = (at if cut else _instant(local.replace(minute=0, second=0), zone)) + HOUR
+    while (local := _local_time(at, zone)).hour not in cron.hours.values:
+        at = (at if cut else _go_unix_time_s(local.replace(minute=0, second=0), zone)) + HOUR
         cut = True
-        if _local(at, zone).hour == 0:
+        if _local_time(at, zone).hour == 0:
             return False, at, cut
-    while (local := _local(at, zone)).minute not in cron.minutes.values:
+    while (local := _local_time(at, zone)).minute not in cron.minutes.values:
         at = (at if cut else at - at % MINUTE) + MINUTE
         cut = True
-        if _local(at, zone).minute == 0:
+        if _local_time(at, zone).minute == 0:
             return False, at, cut
-    second = _local(at, zone).second
+    second = _local_time(at, zone).second
     if second == 0:
         return True, at, cut
     at += MINUTE - second
-    return _local(at, zone).minute != 0 and _local(at, zone).minute in cron.minutes.values, at, True
+    return _local_time(at, zone).minute != 0 and _local_time(at, zone).minute in cron.minutes.values, at, True
 
 
 def _next_month(local: datetime, zone: ZoneInfo, cut: bool) -> int:
     beginning = local if cut else local.replace(day=1, hour=0, minute=0, second=0)
     year, month = (beginning.year + 1, 1) if beginning.month == 12 else (beginning.year, beginning.month + 1)
-    return _instant(beginning.replace(year=year, month=month), zone)
+    return _go_unix_time_s(beginning.replace(year=year, month=month), zone)
 
 
 def _next_day(local: datetime, zone: ZoneInfo, cut: bool) -> int:
     """Returns the next day's midnight, or the nearest hour when the clocks change then."""
     beginning = local if cut else local.replace(hour=0, minute=0, second=0)
-    at = _instant(beginning + timedelta(days=1), zone)
-    hour = _local(at, zone).hour
+    at = _go_unix_time_s(beginning + timedelta(days=1), zone)
+    hour = _local_time(at, zone).hour
     if hour == 0:
         return at
     return at + (24 - hour if hour > 12 else -hour) * HOUR
 
 
-def _local(at: int, zone: ZoneInfo) -> datetime:
+def _local_time(at: int, zone: ZoneInfo) -> datetime:
     """Returns the zone's local time, without its zone."""
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0)
 
@@ -210,7 +210,7 @@ def _offset(at: int, zone: ZoneInfo) -> int:
     return int(offset.total_seconds()) if offset is not None else 0
 
 
-def _instant(local: datetime, zone: ZoneInfo) -> int:
+def _go_unix_time_s(local: datetime, zone: ZoneInfo) -> int:
     """Returns the Unix time of a local time that exists twice or not at all as Go's time.Date does."""
     as_utc = int(local.replace(tzinfo=UTC).timestamp())
     return as_utc - _offset(as_utc - _offset(as_utc, zone), zone)

@@ -32,10 +32,10 @@ class Draft:
         for policy in (origin.policies.get(key) for key in self._keys):
             if policy is not None:
                 apart = replace(policy, unseen=list(policy.unseen)) if isinstance(policy, ScaledWorkload) else policy
-                state.policies.put(apart)
-        state.inputs = {key: inputs.copy() for key, inputs in self._only(origin.inputs).items()}
-        state.decided, state.states = self._only(origin.decided), self._only(origin.states)
-        state.changed = self._only(origin.changed)
+                state.policies.put_policy(apart)
+        state.inputs = {key: inputs.copy() for key, inputs in self._select_workloads(origin.inputs).items()}
+        state.decided, state.states = self._select_workloads(origin.decided), self._select_workloads(origin.states)
+        state.changed = self._select_workloads(origin.changed)
         state.dropped, state.failed, state.dues = {}, [], []
         state.failing = {one for one in origin.failing if one[0] in self._keys}
 
@@ -47,11 +47,11 @@ class Draft:
             if policy is None:
                 origin.policies.remove(key)
             else:
-                origin.policies.put(policy)
-        self._put(state.inputs, origin.inputs)
-        self._put(state.decided, origin.decided)
-        self._put(state.states, origin.states)
-        self._put(state.changed, origin.changed)
+                origin.policies.put_policy(policy)
+        self._replace_workloads(state.inputs, origin.inputs)
+        self._replace_workloads(state.decided, origin.decided)
+        self._replace_workloads(state.states, origin.states)
+        self._replace_workloads(state.changed, origin.changed)
         for due in state.dues:
             heapq.heappush(origin.dues, due)
         for why, count in state.dropped.items():
@@ -59,10 +59,10 @@ class Draft:
         origin.failed += state.failed
         origin.failing |= state.failing
 
-    def _only(self, known: dict[WorkloadKey, T]) -> dict[WorkloadKey, T]:
+    def _select_workloads(self, known: dict[WorkloadKey, T]) -> dict[WorkloadKey, T]:
         return {key: known[key] for key in self._keys if key in known}
 
-    def _put(self, known: dict[WorkloadKey, T], into: dict[WorkloadKey, T]) -> None:
+    def _replace_workloads(self, known: dict[WorkloadKey, T], into: dict[WorkloadKey, T]) -> None:
         for key in self._keys:
             into.pop(key, None)
         into.update(known)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from hpa.core.heard.inputs import BacklogKey, LoadName, WorkloadInputs, name_of
+from hpa.core.heard.inputs import BacklogKey, LoadName, WorkloadInputs, load_name_of
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS
 from hpa.core.manifests.attached import AttachedPolicy
@@ -26,7 +26,7 @@ Question = tuple[object, ...]
 """The query behind a name, for example group and topic. Equal queries have the same answer."""
 
 
-def is_named(policy: AttachedPolicy, event: Event | None) -> bool:
+def is_input_named(policy: AttachedPolicy, event: Event | None) -> bool:
     """Returns whether a policy uses an input record. Records other than values and backlogs are always used."""
     if isinstance(event, LoadObserved):
         wanted = (event.metric, event.object, bool(event.pod))
@@ -36,7 +36,7 @@ def is_named(policy: AttachedPolicy, event: Event | None) -> bool:
     return True
 
 
-def names_of(policy: AttachedPolicy, event: LoadObserved | BacklogObserved) -> list[str]:
+def input_names_of(policy: AttachedPolicy, event: LoadObserved | BacklogObserved) -> list[str]:
     """Returns the names of the metrics or queues that a policy uses, for error texts. event: selects one of the two."""
     if isinstance(event, BacklogObserved):
         return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queues_of(policy)]
@@ -46,49 +46,53 @@ def names_of(policy: AttachedPolicy, event: LoadObserved | BacklogObserved) -> l
     ]
 
 
-def forget_unnamed(policy: AttachedPolicy, inputs: WorkloadInputs) -> None:
+def forget_unnamed_inputs(policy: AttachedPolicy, inputs: WorkloadInputs) -> None:
     """Removes values and backlogs that the policy does not use, for example of an earlier policy."""
     loads, queues = {name for name, _ in _loads_of(policy)}, {key for key, _ in _queues_of(policy)}
-    inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) in loads}
+    inputs.loads = {key: load for key, load in inputs.loads.items() if load_name_of(key) in loads}
     inputs.backlogs = {key: backlog for key, backlog in inputs.backlogs.items() if key in queues}
     inputs.loads_from_ms = {name: at_ms for name, at_ms in inputs.loads_from_ms.items() if name in loads}
     inputs.backlogs_from_ms = {key: at_ms for key, at_ms in inputs.backlogs_from_ms.items() if key in queues}
 
 
-def forget_changed(before: AttachedPolicy, after: AttachedPolicy, inputs: WorkloadInputs, at_ms: int) -> None:
+def forget_inputs_of_changed_queries(
+    before: AttachedPolicy, after: AttachedPolicy, inputs: WorkloadInputs, at_ms: int
+) -> None:
     """Removes the values of each name that means another query in `after` than in `before`, from at_ms on."""
-    for name in _changed(_loads_of(before), _loads_of(after)):
-        inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) != name}
+    for name in _names_with_changed_query(_loads_of(before), _loads_of(after)):
+        inputs.loads = {key: load for key, load in inputs.loads.items() if load_name_of(key) != name}
         inputs.loads_from_ms[name] = at_ms
-    for key in _changed(_queues_of(before), _queues_of(after)):
+    for key in _names_with_changed_query(_queues_of(before), _queues_of(after)):
         inputs.backlogs.pop(key, None)
         inputs.backlogs_from_ms[key] = at_ms
 
 
-def remembered_of(before: AttachedPolicy, after: AttachedPolicy, remembered: SizingState) -> SizingState:
+def sizing_state_after_change(before: AttachedPolicy, after: AttachedPolicy, remembered: SizingState) -> SizingState:
     """Returns the state with which decisions continue. If another queue is drained now, it has no queue state.
 
     A policy of another kind or name counts as newly created.
     """
     if (before.kind, before.name) != (after.kind, after.name):
         remembered = replace(remembered, created_ms=0)
-    same = _drained(before) == _drained(after)
+    same = _drained_queue(before) == _drained_queue(after)
     return remembered if same else replace(remembered, queue=NOTHING_SEEN)
 
 
-def _changed(before: Iterator[tuple[Name, Question]], after: Iterator[tuple[Name, Question]]) -> list[Name]:
-    known, wanted = _by_name(before), _by_name(after)
+def _names_with_changed_query(
+    before: Iterator[tuple[Name, Question]], after: Iterator[tuple[Name, Question]]
+) -> list[Name]:
+    known, wanted = _questions_by_name(before), _questions_by_name(after)
     return [name for name in wanted if name in known and known[name] != wanted[name]]
 
 
-def _by_name(named: Iterator[tuple[Name, Question]]) -> dict[Name, set[Question]]:
+def _questions_by_name(named: Iterator[tuple[Name, Question]]) -> dict[Name, set[Question]]:
     found: dict[Name, set[Question]] = {}
     for name, question in named:
         found.setdefault(name, set()).add(question)
     return found
 
 
-def _drained(policy: AttachedPolicy) -> KafkaTrigger | None:
+def _drained_queue(policy: AttachedPolicy) -> KafkaTrigger | None:
     wanted = policy.wanted
     return wanted.drain.queue if isinstance(wanted, ScalePolicy) and wanted.drain is not None else None
 

@@ -30,7 +30,7 @@ class Policies:
         """Returns the policy of a workload, or None."""
         return self.scaled.get(key) or self.refused.get(key)
 
-    def put(self, one: ScaledWorkload | RefusedPolicy) -> None:
+    def put_policy(self, one: ScaledWorkload | RefusedPolicy) -> None:
         """Replaces the policy of a workload. Call it again when the policy of an entry is another object."""
         key = one.key
         if self.get(key) is not one:
@@ -49,12 +49,12 @@ class Policies:
         self._forget_name(key)
         return self.scaled.pop(key, None) or self.refused.pop(key, None)
 
-    def named(self, namespace: str, policy: str, kind: str = "") -> list[ScaledWorkload | RefusedPolicy]:
+    def policies_named(self, namespace: str, policy: str, kind: str = "") -> list[ScaledWorkload | RefusedPolicy]:
         """Returns the policies whose own name is `policy`. kind: empty for policies of any kind."""
         found = [self.get(key) for key in self._keys_by_name.get((namespace, policy), ())]
         return [one for one in found if one is not None and kind in ("", one.declared.kind)]
 
-    def after(self, key: WorkloadKey | None, namespace: str = "") -> ScaledWorkload | RefusedPolicy | None:
+    def next_policy_after(self, key: WorkloadKey | None, namespace: str = "") -> ScaledWorkload | RefusedPolicy | None:
         """Returns the next policy after a workload in their order, for paging; for None, the first one of all.
 
         namespace: limits the search to this namespace.

@@ -26,15 +26,15 @@ class Positions:
         self.told: dict[Place, int] = {}
         self._unseen_from: dict[Place, int] = {}
 
-    def stand(self, positions: Iterable[tuple[Place, int]]) -> None:
+    def note_reached_offsets(self, positions: Iterable[tuple[Place, int]]) -> None:
         """Sets the read offset of each feed. It may lie after the last readable record, for example behind markers."""
         self.reached.update(positions)
 
-    def stand_behind(self, heard: HeardRecord) -> None:
+    def note_applied_record(self, heard: HeardRecord) -> None:
         """Sets the read offset of the record's partition to the offset after this record, because it was applied."""
         self.reached[heard.topic, heard.partition] = heard.offset + 1
 
-    def note(self, positions: Mapping[str, int]) -> None:
+    def note_written_offsets(self, positions: Mapping[str, int]) -> None:
         """Takes over a written state's offsets of topics with retention. The keys have the form "topic/partition"."""
         for name, offset in positions.items():
             topic, _, partition = name.rpartition("/")
@@ -42,14 +42,14 @@ class Positions:
                 place = (topic, int(partition))
                 self.told[place] = max(self.told.get(place, 0), offset)
 
-    def is_told(self, heard: HeardRecord) -> bool:
+    def is_in_written_state(self, heard: HeardRecord) -> bool:
         """Returns whether a written state shows that this record was decided on.
 
         The effect of the record, if there was one, is in the state of its own workload.
         """
         return heard.offset < self.told.get((heard.topic, heard.partition), 0)
 
-    def wait_for(self, unseen: Iterable[HeardRecord]) -> None:
+    def mark_undecided_records(self, unseen: Iterable[HeardRecord]) -> None:
         """Marks records that were read but are not decided on yet.
 
         Until all_seen(), the stored offset of their topic stays before them. So a restart reads them again.
@@ -59,11 +59,11 @@ class Positions:
                 place = (heard.topic, heard.partition)
                 self._unseen_from[place] = min(self._unseen_from.get(place, heard.offset), heard.offset)
 
-    def all_seen(self) -> None:
+    def clear_undecided_marks(self) -> None:
         """Removes the marks of wait_for(), because all these records were decided on."""
         self._unseen_from.clear()
 
-    def to_write(self, partition: int, unseen: Iterable[HeardRecord] = ()) -> dict[str, int]:
+    def offsets_to_write(self, partition: int, unseen: Iterable[HeardRecord] = ()) -> dict[str, int]:
         """Returns the offset of each input topic in this partition, for a state that is written now.
 
         unseen: records of the state's workload that are not decided on yet.
@@ -72,14 +72,14 @@ class Positions:
         for heard in unseen:
             name = f"{heard.topic}/{heard.partition}"
             found[name] = min(found.get(name, heard.offset), heard.offset)
-        self.note(found)
+        self.note_written_offsets(found)
         return found
 
-    def behind(self, behind_max: int) -> set[int]:
+    def partitions_behind(self, behind_max: int) -> set[int]:
         """Returns the partitions in which more than behind_max records were read after the highest written offset."""
         return {place[1] for place, told in self.told.items() if self.reached.get(place, 0) - told > behind_max}
 
-    def forget(self, partition: int) -> None:
+    def forget_partition(self, partition: int) -> None:
         """Removes the written offset of a partition in which no workload has a policy: nobody needs its values."""
         for topic in FORGETTING:
             self.told.pop((topic, partition), None)

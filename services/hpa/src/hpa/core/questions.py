@@ -57,46 +57,46 @@ def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, 
 
     drain_ms: the interval for the queue of a ScalePolicy, in milliseconds.
     """
-    attached = _read(policy)
+    attached = _read_policy(policy)
     wanted = attached.wanted if attached is not None else None
     if isinstance(wanted, ScaledObject):
-        return tuple(dict.fromkeys(_of_triggers(policy, wanted)))
+        return tuple(dict.fromkeys(_trigger_questions(policy, wanted)))
     if isinstance(wanted, ScalePolicy) and wanted.drain is not None:
-        return (_lag(policy, wanted.drain.queue, drain_ms),)
+        return (_lag_question(policy, wanted.drain.queue, drain_ms),)
     return ()
 
 
-def unreported(policy: ScalePolicyDeclared) -> tuple[str, ...]:
+def metrics_reported_by_others(policy: ScalePolicyDeclared) -> tuple[str, ...]:
     """Returns the metrics that other programs must report to hpa, for a warning: of pods, of objects, and external."""
-    attached = _read(policy)
+    attached = _read_policy(policy)
     if attached is None or attached.autoscaler is None or isinstance(attached.wanted, ScaledObject):
         return ()
     by_others = [metric for metric in attached.autoscaler.metrics if metric.source in (PODS, OBJECT, EXTERNAL)]
     return tuple(f"metrics: {one.source} metric {one.name}: {NOBODY_ASKS}" for one in by_others)
 
 
-def _read(policy: ScalePolicyDeclared) -> AttachedPolicy | None:
+def _read_policy(policy: ScalePolicyDeclared) -> AttachedPolicy | None:
     try:
         return read_attached(msgspec.json.decode(policy.manifest))
     except (RequestError, msgspec.DecodeError):
         return None
 
 
-def _of_triggers(policy: ScalePolicyDeclared, wanted: ScaledObject) -> Iterator[Question]:
+def _trigger_questions(policy: ScalePolicyDeclared, wanted: ScaledObject) -> Iterator[Question]:
     for trigger in wanted.triggers:
         source = trigger.source
         if isinstance(source, KafkaTrigger):
-            yield _lag(policy, source, wanted.polling_ms)
+            yield _lag_question(policy, source, wanted.polling_ms)
         elif isinstance(source, PrometheusTrigger):
             place = policy.namespace, policy.name, source.address
-            every_ms = _within(wanted.polling_ms)
+            every_ms = _bounded_interval_ms(wanted.polling_ms)
             yield ValueQuestion(*place, source.query, trigger.metric, source.empty_is_zero, every_ms)
 
 
-def _lag(policy: ScalePolicyDeclared, trigger: KafkaTrigger, every_ms: int) -> LagQuestion:
+def _lag_question(policy: ScalePolicyDeclared, trigger: KafkaTrigger, every_ms: int) -> LagQuestion:
     place = policy.namespace, policy.name
-    return LagQuestion(*place, trigger.brokers, trigger.group, trigger.topic, _within(every_ms))
+    return LagQuestion(*place, trigger.brokers, trigger.group, trigger.topic, _bounded_interval_ms(every_ms))
 
 
-def _within(every_ms: int) -> int:
+def _bounded_interval_ms(every_ms: int) -> int:
     return max(LEAST_MS, min(every_ms, MOST_MS))

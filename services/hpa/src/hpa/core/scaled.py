@@ -14,7 +14,7 @@ IsOver = Callable[[], bool]
 """Returns True when a step must make no more decisions. It is asked after each decision, so at least one is made."""
 
 
-def never() -> bool:
+def is_never_over() -> bool:
     return False
 
 
@@ -63,7 +63,7 @@ class ScaledWorkload:
         """Returns whether the next decision is due at that instant."""
         return self.due is not None and self.due.at_ms <= at_ms
 
-    def lacks_any(self, applied: Mapping[str, int]) -> bool:
+    def has_undecided_record(self, applied: Mapping[str, int]) -> bool:
         """Returns whether no decision includes one of these records. applied: as in WorkloadInputs."""
         return any(offset >= self.positions.get(place, 0) for place, offset in applied.items())
 

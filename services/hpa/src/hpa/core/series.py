@@ -73,38 +73,38 @@ class QueryRefused(Exception):
     """Raised for a query that hpa must not send to Prometheus. The text gives the reason, for the user."""
 
 
-def confined(query: str, label: str, value: str) -> str:
+def confine_query(query: str, label: str, value: str) -> str:
     """Limits a query to series with this value of the label. Raises QueryRefused.
 
     value: must need no escaping in PromQL, like the name of a namespace.
     """
-    forced, refusal = _looked_at(query, label, value)
+    forced, refusal = _query_or_refusal(query, label, value)
     if refusal:
         raise QueryRefused(refusal)
     return forced
 
 
 @lru_cache(maxsize=10_000)
-def _looked_at(query: str, label: str, value: str) -> tuple[str, str]:
+def _query_or_refusal(query: str, label: str, value: str) -> tuple[str, str]:
     """Returns (query, ""), or ("", the reason of the refusal). The result is cached for each query."""
     try:
-        return _confined(query, label, value), ""
+        return _force_label(query, label, value), ""
     except QueryRefused as refused:
         return "", str(refused)
 
 
-def _confined(query: str, label: str, value: str) -> str:
-    words = _words(query)
-    before = [_checked(selector, label, value) for selector in _selectors(_parsed(query))]
-    forced = _forced(words, f'{label}="{value}"')
+def _force_label(query: str, label: str, value: str) -> str:
+    words = _tokens_of_query(query)
+    before = [_checked_matchers(selector, label, value) for selector in _selectors(_parse_query(query))]
+    forced = _insert_matcher(words, f'{label}="{value}"')
     added = label, _EQUAL, value
-    after = [_matchers(selector) for selector in _selectors(_parsed(forced))]
+    after = [_matchers(selector) for selector in _selectors(_parse_query(forced))]
     if sorted(after) != sorted(sorted({*one, added}) for one in before):
         raise QueryRefused(f"query: {label}={value!r} cannot be made part of each selector: expected plain PromQL")
     return forced
 
 
-def _words(query: str) -> list[tuple[str, bool]]:
+def _tokens_of_query(query: str) -> list[tuple[str, bool]]:
     """Returns the tokens of the query as (token, True if it is a quoted text).
 
     Raises QueryRefused for too many tokens, and for a comment.
@@ -167,7 +167,7 @@ def _weight(quoted: str) -> int:
     return _PATTERN_BASE + weight * max(times, 1)
 
 
-def _forced(words: Sequence[tuple[str, bool]], matcher: str) -> str:
+def _insert_matcher(words: Sequence[tuple[str, bool]], matcher: str) -> str:
     """Returns the query with the matcher in each selector.
 
     Texts are replaced by numbers while it is printed, because the library prints the brackets of every selector and
@@ -175,9 +175,11 @@ def _forced(words: Sequence[tuple[str, bool]], matcher: str) -> str:
     """
     texts = [word for word, is_text in words if is_text]
     numbers = iter(range(len(texts)))
-    numbered = _parsed("".join(f'"-{next(numbers)}-"' if is_text else word for word, is_text in words))
+    numbered = _parse_query("".join(f'"-{next(numbers)}-"' if is_text else word for word, is_text in words))
     printed = str(numbered)
-    if _parsed(printed).prettify() != numbered.prettify():  # The library has two printers, and neither may omit a part.
+    if (
+        _parse_query(printed).prettify() != numbered.prettify()
+    ):  # The library has two printers, and neither may omit a part.
         raise QueryRefused("query: it cannot be printed again as it is: expected plain PromQL")
     parts = []
     for found in _PRINTED.finditer(printed):
@@ -188,7 +190,7 @@ def _forced(words: Sequence[tuple[str, bool]], matcher: str) -> str:
     return "".join(parts)
 
 
-def _parsed(query: str) -> promql.Expr:
+def _parse_query(query: str) -> promql.Expr:
     try:
         return promql.parse(query)
     except (KeyboardInterrupt, SystemExit):
@@ -228,7 +230,7 @@ def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
                 raise QueryRefused(f"query: {type(other).__name__}: expected plain PromQL")
 
 
-def _checked(selector: promql.VectorSelector, label: str, value: str) -> list[Matcher]:
+def _checked_matchers(selector: promql.VectorSelector, label: str, value: str) -> list[Matcher]:
     """Returns the matchers of a selector.
 
     Raises QueryRefused if the selector can match no series, because that would look like a value of 0.

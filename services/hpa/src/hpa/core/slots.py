@@ -40,20 +40,20 @@ class _Lane:
     def add(self, one: SlotQuestion) -> None:
         self.waiting.setdefault(one.namespace, {}).setdefault(one.name, deque()).append(one)
 
-    def take(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> SlotQuestion:
+    def take_next_question(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> SlotQuestion:
         """Removes and returns the next question. Its namespace and its policy go to the end of their orders."""
-        namespace = _next(self.waiting, lambda namespace: asked[namespace])
+        namespace = _least_asked_key(self.waiting, lambda namespace: asked[namespace])
         policies = self.waiting[namespace]
-        name = _next(policies, lambda name: asked_by_policy[namespace, name])
+        name = _least_asked_key(policies, lambda name: asked_by_policy[namespace, name])
         one = policies[name].popleft()
-        self._to_the_end(namespace, name)
+        self._move_policy_to_end(namespace, name)
         return one
 
     def remove(self, one: SlotQuestion) -> None:
         self.waiting[one.namespace][one.name].remove(one)
         self._drop_if_empty(one.namespace, one.name)
 
-    def _to_the_end(self, namespace: str, name: str) -> None:
+    def _move_policy_to_end(self, namespace: str, name: str) -> None:
         policies = self.waiting.pop(namespace)
         policies[name] = policies.pop(name)
         self.waiting[namespace] = policies
@@ -67,7 +67,7 @@ class _Lane:
             del self.waiting[namespace]
 
 
-def _next(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
+def _least_asked_key(waiting: Iterable[K], asked: Callable[[K], int]) -> K:
     """Returns the first key with the fewest questions being asked.
 
     It stops at the first key without any, so it reads at most one key more than there are questions being asked.
@@ -93,11 +93,11 @@ class Slots:
         self._by_policy = Counter[tuple[str, str]]()
         self._last_was_slow = False
 
-    def wait(self, one: SlotQuestion) -> None:
+    def enqueue_question(self, one: SlotQuestion) -> None:
         """Adds a question that waits for a slot."""
         (self._slow if one.is_slow else self._fast).add(one)
 
-    def leave(self, one: SlotQuestion) -> None:
+    def release_question(self, one: SlotQuestion) -> None:
         """Removes a question that has its answer or stops waiting."""
         if one not in self._asked:
             (self._slow if one.is_slow else self._fast).remove(one)
@@ -106,7 +106,7 @@ class Slots:
         self._slow_asked -= one.is_slow
         self._count(one, -1)
 
-    def next(self) -> SlotQuestion | None:
+    def start_next_question(self) -> SlotQuestion | None:
         """Gives a slot to the next question and returns it.
 
         Returns None if no question may start now. Call it again after `wait` or `leave`.
@@ -114,7 +114,7 @@ class Slots:
         lane = self._lane() if len(self._asked) < self._most else None
         if lane is None:
             return None
-        one = lane.take(self._by_namespace, self._by_policy)
+        one = lane.take_next_question(self._by_namespace, self._by_policy)
         self._asked.add(one)
         self._slow_asked += one.is_slow
         self._last_was_slow = one.is_slow

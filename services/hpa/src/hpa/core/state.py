@@ -12,19 +12,24 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from hpa.core.heard.heard import FORGETTING, INPUTS, HeardRecord, WorkloadKey, in_order
+from hpa.core.heard.heard import FORGETTING, INPUTS, HeardRecord, WorkloadKey, records_in_time_order
 from hpa.core.heard.inputs import WorkloadInputs
 from hpa.core.heard.readings import ReadingMoment
 from hpa.core.kubernetes.evaluating import CONTROLLER
 from hpa.core.manifests.attached import read_attached
-from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
+from hpa.core.named import (
+    forget_inputs_of_changed_queries,
+    forget_unnamed_inputs,
+    is_input_named,
+    sizing_state_after_change,
+)
 from hpa.core.policies import Policies
 from hpa.core.positions import Positions
 from hpa.core.rules import HpaRules
-from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, RefusedPolicy, ScaledWorkload, never
+from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, RefusedPolicy, ScaledWorkload, is_never_over
 from hpa.core.sizing.composing import NextEvaluation, SizingCase, SizingResult
-from hpa.core.sizing.sizing import size, trace_of, words_of
-from hpa.core.stored import fitting, read_stored, stored_of
+from hpa.core.sizing.sizing import decide_size, error_text, error_traceback
+from hpa.core.stored import fit_stored_state, read_stored, stored_of
 from hpa.core.unseen import UnseenRecords
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
@@ -68,17 +73,17 @@ class HpaState:
 
     # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def follow(self, heard: HeardRecord) -> None:
+    def follow_record(self, heard: HeardRecord) -> None:
         """Applies a record without a decision, on a standby. Raises BadPolicy, UnreadableState."""
         key, event = heard.workload, heard.event
-        self.positions.stand_behind(heard)
+        self.positions.note_applied_record(heard)
         if heard.topic in INPUTS:
-            self._keep(key, heard)
+            self._keep_input(key, heard)
         elif event is None:
-            self._forget(heard.topic, key)
+            self._apply_tombstone(heard.topic, key)
         elif isinstance(event, ScalePolicyDeclared):
-            self._attach(event)
-            self._restore_anew(key)
+            self._attach_policy(event)
+            self._restore_state_again(key)
         elif isinstance(event, ScaleDecided):
             known = self.decided.get(key)
             if known is None or event.generation > known.generation:
@@ -87,21 +92,21 @@ class HpaState:
             before = self.states.get(key)
             if before is None or event.generation > before.generation:
                 self.states[key] = event
-                self._restore(key)
+                self._restore_state(key)
 
-    def read_whole(self) -> None:
+    def apply_early_records(self) -> None:
         """Is called once the compacted topics were read to their end. Applies the input records kept until then."""
         self._reading = False
         for key, records in self._early.items():
             for heard in records:
-                self._keep(key, heard)
+                self._keep_input(key, heard)
         self._early.clear()
 
-    def load_starts(self) -> dict[tuple[str, int], int]:
+    def retained_start_offsets(self) -> dict[tuple[str, int], int]:
         """Returns the offsets from which to read topics with retention: the states contain all earlier records."""
         return dict(self.positions.told)
 
-    def _keep(self, key: WorkloadKey, heard: HeardRecord) -> None:
+    def _keep_input(self, key: WorkloadKey, heard: HeardRecord) -> None:
         """Keeps an input record for a later decision. Applies it at once if it was decided on or has no policy."""
         if self._reading:
             self._early.setdefault(key, []).append(heard)
@@ -109,15 +114,15 @@ class HpaState:
         scaled = self.scaled.get(key)
         if scaled is None:
             if heard.topic not in FORGETTING:
-                self._take(key, heard)
-                self._forget_gone(key)
+                self._apply_input(key, heard)
+                self._forget_unneeded_inputs(key)
         elif heard.offset >= scaled.positions.get(f"{heard.topic}/{heard.partition}", 0):
-            if is_named(scaled.policy, heard.event):  # The active instance drops others, too.
-                self._drop("too many", self._unseen.keep(scaled, heard, self.scaled.values()))
+            if is_input_named(scaled.policy, heard.event):  # The active instance drops others, too.
+                self._count_dropped("too many", self._unseen.keep(scaled, heard, self.scaled.values()))
         elif heard.topic not in FORGETTING:
-            self._take(key, heard)
+            self._apply_input(key, heard)
 
-    def _attach(self, event: ScalePolicyDeclared) -> None:
+    def _attach_policy(self, event: ScalePolicyDeclared) -> None:
         key = (event.namespace, event.name)
         known, newest = self.scaled.get(key), self.policies.get(key)
         if newest is not None and newest.declared.generation >= event.generation:
@@ -128,65 +133,65 @@ class HpaState:
         except Exception as error:
             why = str(error)
             if not isinstance(error, RequestError | UnicodeDecodeError):
-                why = f"an error in hpa itself: {words_of(error)}"
-                self.note_failed(key, SCALE_POLICIES.name, error)
-            self._refuse(event, why)
+                why = f"an error in hpa itself: {error_text(error)}"
+                self.note_failure(key, SCALE_POLICIES.name, error)
+            self._refuse_policy(event, why)
             raise BadPolicy(why) from error
         if known is not None:
             known.declared, known.policy = event, policy
-            self.policies.put(known)
+            self.policies.put_policy(known)
             self._inputs(key).clusters.kept.clear()
-            forget_unnamed(policy, self._inputs(key))
+            forget_unnamed_inputs(policy, self._inputs(key))
         else:
-            self.policies.put(ScaledWorkload(event, policy))
-            self._restore(key)
+            self.policies.put_policy(ScaledWorkload(event, policy))
+            self._restore_state(key)
 
-    def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
+    def _refuse_policy(self, event: ScalePolicyDeclared, why: str) -> None:
         """Stores a policy as refused. Drops the former one: nobody wants it, and a restart would lose it."""
         key = (event.namespace, event.name)
-        self._detach(key)
-        self.policies.put(RefusedPolicy(event, why))
+        self._detach_policy(key)
+        self.policies.put_policy(RefusedPolicy(event, why))
 
-    def _detach(self, key: WorkloadKey) -> None:
+    def _detach_policy(self, key: WorkloadKey) -> None:
         """Ends decisions for a policy. Applies its undecided records of compacted topics."""
         gone = self.policies.remove(key)
         self.changed.pop(key, None)
         for heard in gone.unseen if isinstance(gone, ScaledWorkload) else ():
-            self._keep(key, heard)
+            self._keep_input(key, heard)
 
-    def _restore_anew(self, key: WorkloadKey) -> None:
+    def _restore_state_again(self, key: WorkloadKey) -> None:
         """Restores a written state again. It was read before its policy, with the inputs of the former policy."""
         scaled = self.scaled.get(key)
         if scaled is not None:
             scaled.generation = NO_GENERATION
-            self._restore(key)
+            self._restore_state(key)
 
-    def _restore(self, key: WorkloadKey) -> None:
+    def _restore_state(self, key: WorkloadKey) -> None:
         scaled, written = self.scaled.get(key), self.states.get(key)
         if scaled is None or written is None or written.generation <= scaled.generation:
             return
         stored = read_stored(written.state)
         scaled.generation, scaled.positions = written.generation, dict(written.positions)
-        self.positions.note(scaled.positions)
+        self.positions.note_written_offsets(scaled.positions)
         scaled.remembered, scaled.due, scaled.changed_ms = stored.remembered, stored.due, stored.changed_ms
         scaled.last = None
         inputs = self._inputs(key)
-        stored.restore(inputs)
-        forget_unnamed(scaled.policy, inputs)
+        stored.restore_inputs(inputs)
+        forget_unnamed_inputs(scaled.policy, inputs)
         for heard in self._unseen.release(scaled):
-            self._keep(key, heard)
+            self._keep_input(key, heard)
 
-    def _forget(self, topic: str, key: WorkloadKey) -> None:
+    def _apply_tombstone(self, topic: str, key: WorkloadKey) -> None:
         if topic == SCALE_POLICIES.name:
-            self._detach(key)
+            self._detach_policy(key)
             self._forget_values(key)
-            self._forget_gone(key)
+            self._forget_unneeded_inputs(key)
         elif topic == SCALE.name:
             self.decided.pop(key, None)
         elif topic == SCALE_STATE.name:
             self.states.pop(key, None)
 
-    def _forget_gone(self, key: WorkloadKey) -> None:
+    def _forget_unneeded_inputs(self, key: WorkloadKey) -> None:
         """Drops the inputs of a workload without a policy. If it is declared or has pods, a later policy needs them."""
         inputs = self.inputs.get(key)
         if inputs is not None and key not in self.scaled and inputs.declared is None and not inputs.clusters.by_name:
@@ -206,48 +211,50 @@ class HpaState:
         """
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
-            if scaled.lacks_any(self._inputs(scaled.key).applied) and not scaled.is_due_by(now_ms):
-                self._put_off(scaled, now_ms)  # The former turn declared the policy before it read those records.
+            if scaled.has_undecided_record(self._inputs(scaled.key).applied) and not scaled.is_due_by(now_ms):
+                self._postpone_decision(
+                    scaled, now_ms
+                )  # The former turn declared the policy before it read those records.
             elif scaled.due is not None:
                 heapq.heappush(self.dues, (scaled.due.at_ms, scaled.key))
             if scaled.unseen:
                 self._returned.append(scaled.key)
-                scaled.unseen = in_order(scaled.unseen)
-            self.positions.wait_for(scaled.unseen)
-        return self._return(most, never)[0]
+                scaled.unseen = records_in_time_order(scaled.unseen)
+            self.positions.mark_undecided_records(scaled.unseen)
+        return self._decide_left_records(most, is_never_over)[0]
 
-    def hear(self, heard: HeardRecord, now_ms: int) -> list[Event]:
+    def decide_on_record(self, heard: HeardRecord, now_ms: int) -> list[Event]:
         """Decides on an input record during the turn. now_ms: the wall clock, to recognize records from the future."""
-        return self.hear_while(heard, now_ms, never)[0]
+        return self.decide_on_record_in_time(heard, now_ms, is_never_over)[0]
 
-    def hear_while(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+    def decide_on_record_in_time(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
         """Decides as `hear` does. Returns (events, False) if the time ended before the record: then pass it again."""
         scaled, events = self.scaled.get(heard.workload), list[Event]()
         if scaled is not None and scaled.unseen:
-            events, _ = self._see(scaled, ALL, is_over)
+            events, _ = self._decide_unseen_records(scaled, ALL, is_over)
             if scaled.unseen:
                 return events, False
         if heard.topic in INPUTS:
-            more, is_heard = self._on_input(heard, now_ms, is_over)
+            more, is_heard = self._decide_on_input(heard, now_ms, is_over)
         else:
             more, is_heard = [], True
         if is_heard:
-            self.positions.stand_behind(heard)
+            self.positions.note_applied_record(heard)
         return events + more, is_heard
 
-    def is_whole(self, key: WorkloadKey) -> bool:
+    def is_fully_decided(self, key: WorkloadKey) -> bool:
         """Returns whether take_turn and fire have left nothing to decide for a workload."""
         scaled = self.scaled.get(key)
         return scaled is None or not (scaled.unseen or scaled.is_due_by(self._told_ms))
 
-    def fire(self, now_ms: int, most: int = ALL, is_over: IsOver = never) -> list[Event]:
+    def make_due_decisions(self, now_ms: int, most: int = ALL, is_over: IsOver = is_never_over) -> list[Event]:
         """Makes the decisions that are due by now_ms, each for its own instant; an instant too long ago becomes now_ms.
 
         After `most` decisions, or when the time is over, later calls make the others. Decisions left of a workload are
         made before any newer one of it. So these limits do not change decisions, except at an instant too long ago.
         """
         self._told_ms = now_ms
-        events, most = self._return(most, is_over)
+        events, most = self._decide_left_records(most, is_over)
         while most > 0 and (scaled := self._next_due()) is not None:
             events += self._evaluate_due(scaled)
             most = 0 if is_over() else most - 1
@@ -258,25 +265,29 @@ class HpaState:
         """Returns whether take_turn and fire have left something to decide."""
         return bool(self._returned) or self._next_due() is not None
 
-    def _return(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
+    def _decide_left_records(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
         """Returns the decisions on records that the former turn left undecided, and how many more may be made."""
         events: list[Event] = []
         while most > 0 and self._returned:
             scaled = self.scaled.get(self._returned[0])
-            made, most = self._see(scaled, most, is_over) if scaled is not None and scaled.unseen else ([], most)
+            made, most = (
+                self._decide_unseen_records(scaled, most, is_over)
+                if scaled is not None and scaled.unseen
+                else ([], most)
+            )
             events += made
             if scaled is None or not scaled.unseen:
                 self._returned.popleft()
         if not self._returned:
-            self.positions.all_seen()
+            self.positions.clear_undecided_marks()
         return events, most
 
-    def _see(self, scaled: ScaledWorkload, most: int, is_over: IsOver) -> tuple[list[Event], int]:
+    def _decide_unseen_records(self, scaled: ScaledWorkload, most: int, is_over: IsOver) -> tuple[list[Event], int]:
         """Returns decisions on a workload's undecided records, and how many more may be made: 0 once time is over."""
         events: list[Event] = []
         unseen, scaled.unseen = scaled.unseen, []  # So that _on_input does not decide on them first.
         for number, heard in enumerate(unseen, 1):
-            made, is_heard = self._on_input(heard, self._turn_ms, is_over)
+            made, is_heard = self._decide_on_input(heard, self._turn_ms, is_over)
             events += made
             most = 0 if not is_heard or is_over() else most - 1
             if most <= 0:
@@ -297,11 +308,13 @@ class HpaState:
     def _evaluate_due(self, scaled: ScaledWorkload) -> list[Event]:
         assert scaled.due is not None
         at_ms = scaled.due.at_ms
-        return self._evaluate(scaled, self._told_ms if self._missed(at_ms, self._told_ms) else at_ms)
+        return self._evaluate_workload(
+            scaled, self._told_ms if self._is_instant_missed(at_ms, self._told_ms) else at_ms
+        )
 
-    def _make_rest(self, scaled: ScaledWorkload, is_over: IsOver) -> list[Event]:
+    def _make_left_decisions(self, scaled: ScaledWorkload, is_over: IsOver) -> list[Event]:
         """Makes the decisions that take_turn and fire left undone for one workload, as far as there is time."""
-        events = self._see(scaled, ALL, is_over)[0] if scaled.unseen else []
+        events = self._decide_unseen_records(scaled, ALL, is_over)[0] if scaled.unseen else []
         while not scaled.unseen and scaled.is_due_by(self._told_ms):
             events += self._evaluate_due(scaled)
             if is_over():
@@ -311,56 +324,58 @@ class HpaState:
     def next_due_ms(self) -> int | None:
         return self.dues[0][0] if self.dues else None
 
-    def declare(self, event: ScalePolicyDeclared) -> list[Event]:
+    def put_policy_in_force(self, event: ScalePolicyDeclared) -> list[Event]:
         """Puts a new policy in force. Returns decisions left undone before it, the given event, and its decision."""
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
-        rest = self._make_rest(known, never) if known is not None else []
+        rest = self._make_left_decisions(known, is_never_over) if known is not None else []
         before = known.policy if known is not None else None
         same = before is not None and (before.kind, before.name) == (event.kind, event.policy)
         first_ms = known.declared.declared_ms if known is not None and same else event.declared_ms
-        self._attach(event)
+        self._attach_policy(event)
         scaled = self.scaled[key]
         if before is None:  # After a refused policy, the last state is older than the inputs.
             scaled.due = None
             self._forget_values(key)
         else:
-            forget_changed(before, scaled.policy, self._inputs(key), event.declared_ms)
-            scaled.remembered = remembered_of(before, scaled.policy, scaled.remembered)
+            forget_inputs_of_changed_queries(before, scaled.policy, self._inputs(key), event.declared_ms)
+            scaled.remembered = sizing_state_after_change(before, scaled.policy, scaled.remembered)
         scaled.remembered = replace(scaled.remembered, created_ms=scaled.remembered.created_ms or first_ms)
         inputs = self._inputs(key)
-        inputs.correct(inputs.ahead_of(event.declared_ms, self.rules))
-        if before is not None and self._waits(scaled):
+        inputs.correct_clocks(inputs.clock_ahead_ms_by_cluster(event.declared_ms, self.rules))
+        if before is not None and self._needs_to_wait(scaled):
             scaled.last = None
             return [*rest, event]
-        return [*rest, event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
+        return [*rest, event, *self._evaluate_workload(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
-    def delete(self, key: WorkloadKey) -> None:
+    def forget_policy(self, key: WorkloadKey) -> None:
         """Removes a policy, its decision and its state. The caller writes their tombstones to the log."""
         for topic in (SCALE_POLICIES, SCALE, SCALE_STATE):
-            self._forget(topic.name, key)
+            self._apply_tombstone(topic.name, key)
 
-    def unwritten(self) -> list[Event]:
+    def take_unwritten_states(self) -> list[Event]:
         """Returns the states to write: of workloads decided on, and one for each partition whose positions lag."""
-        for partition in self.positions.behind(self.rules.positions_behind_max) if not self._returned else ():
-            self._tell_position(partition)
+        for partition in (
+            self.positions.partitions_behind(self.rules.positions_behind_max) if not self._returned else ()
+        ):
+            self._mark_state_of_partition(partition)
         keys, self.changed = self.changed, {}
-        return [self._state_of(self.scaled[key]) for key in keys]
+        return [self._make_state_event(self.scaled[key]) for key in keys]
 
-    def _tell_position(self, partition: int) -> None:
+    def _mark_state_of_partition(self, partition: int) -> None:
         key = next((key for key in self.scaled if self._partition_of("/".join(key)) == partition), None)
         if key is None:
-            self.positions.forget(partition)
+            self.positions.forget_partition(partition)
         else:
             self.changed[key] = None
 
-    def explained(self, scaled: ScaledWorkload) -> SizingResult:
+    def last_sizing_result(self, scaled: ScaledWorkload) -> SizingResult:
         """Returns the last decision, for explanations. After a restart it is computed again for the same instant."""
         if scaled.last is None:
-            return size(self.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms)))
+            return decide_size(self.sizing_case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms)))
         return scaled.last
 
-    def current(self, key: WorkloadKey) -> int:
+    def current_replicas(self, key: WorkloadKey) -> int:
         """Returns the decided size, or the declared one if that is newer; -1 if there is no such workload."""
         known, decided = self.inputs.get(key), self.decided.get(key)
         declared = known.declared if known is not None else None
@@ -370,108 +385,114 @@ class HpaState:
             return decided.replicas
         return declared.replicas
 
-    def case(self, scaled: ScaledWorkload, at_ms: int) -> SizingCase:
+    def sizing_case(self, scaled: ScaledWorkload, at_ms: int) -> SizingCase:
         moment = ReadingMoment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)
         inputs = self.inputs.get(scaled.key, WorkloadInputs())
-        return SizingCase(scaled.policy, inputs, self.current(scaled.key), scaled.remembered, moment)
+        return SizingCase(scaled.policy, inputs, self.current_replicas(scaled.key), scaled.remembered, moment)
 
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_input(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+    def _decide_on_input(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
         """Returns the decisions, and whether the record was applied. If the time ends before all earlier decisions are
         made, it is not."""
         key, at_ms, ahead_ms = heard.workload, heard.at_ms, 0
         scaled = self.scaled.get(key)
         if at_ms > now_ms + self.rules.future_max_ms:
             if heard.topic in FORGETTING:
-                self._drop("future")
+                self._count_dropped("future")
                 return [], True
             at_ms, ahead_ms = now_ms, at_ms - now_ms
         if scaled is None:
             if heard.topic in FORGETTING:
-                self._drop("unknown")
+                self._count_dropped("unknown")
             else:
-                self._take(key, heard, ahead_ms)
-                self._forget_gone(key)
+                self._apply_input(key, heard, ahead_ms)
+                self._forget_unneeded_inputs(key)
             return [], True
-        if not is_named(scaled.policy, heard.event):
-            self._drop("unnamed")
+        if not is_input_named(scaled.policy, heard.event):
+            self._count_dropped("unnamed")
             return [], True
-        events, is_all = self._catch_up(scaled, at_ms, now_ms, is_over)
-        return (events + self._decide_on(scaled, heard, now_ms, at_ms, ahead_ms), True) if is_all else (events, False)
+        events, is_all = self._make_decisions_before(scaled, at_ms, now_ms, is_over)
+        return (
+            (events + self._apply_and_decide(scaled, heard, now_ms, at_ms, ahead_ms), True)
+            if is_all
+            else (events, False)
+        )
 
-    def _decide_on(
+    def _apply_and_decide(
         self, scaled: ScaledWorkload, heard: HeardRecord, now_ms: int, at_ms: int, ahead_ms: int
     ) -> list[Event]:
         """Applies a record and decides. at_ms: the record's instant. ahead_ms: how far its writer's clock is ahead."""
         key = scaled.key
-        before = self._standing(key) if heard.topic == WORKLOADS.name else None
-        taken = self._take(key, heard, ahead_ms)
+        before = self._declared_facts(key) if heard.topic == WORKLOADS.name else None
+        taken = self._apply_input(key, heard, ahead_ms)
         if not taken:
             if taken is False:
-                self._drop("known")
+                self._count_dropped("known")
             return []
-        if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
+        if before is not None and scaled.remembered.at_ms and self._declared_facts(key) == before:
             return []  # The planner only confirms our decision.
-        if self._waits(scaled):
+        if self._needs_to_wait(scaled):
             return []
-        if self._missed(at_ms, now_ms) if at_ms else scaled.remembered.at_ms and scaled.due is None:
-            self._put_off(scaled, now_ms)
+        if self._is_instant_missed(at_ms, now_ms) if at_ms else scaled.remembered.at_ms and scaled.due is None:
+            self._postpone_decision(scaled, now_ms)
             return []
-        return self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
+        return self._evaluate_workload(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
-    def _take(self, key: WorkloadKey, heard: HeardRecord, ahead_ms: int | None = None) -> bool | None:
+    def _apply_input(self, key: WorkloadKey, heard: HeardRecord, ahead_ms: int | None = None) -> bool | None:
         """Applies a record. Returns whether it changed anything; None: an unexpected error, and it has no effect."""
         scaled = self.scaled.get(key)
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         try:
-            return self._inputs(key).take(heard, self.rules, polling_ms, ahead_ms)
+            return self._inputs(key).apply_record(heard, self.rules, polling_ms, ahead_ms)
         except Exception as error:
-            self._drop("error")
-            self.note_failed(key, heard.topic, error)
+            self._count_dropped("error")
+            self.note_failure(key, heard.topic, error)
             return None
 
-    def note_failed(self, key: WorkloadKey, topic: str, error: Exception) -> None:
+    def note_failure(self, key: WorkloadKey, topic: str, error: Exception) -> None:
         """Adds an error to `failed`, once for each workload and topic ("" for a decision). The turn reports it."""
         if (key, topic) not in self.failing:
             self.failing.add((key, topic))
-            self.failed.append(FailedDecision(key, trace_of(error), again=False, topic=topic))
+            self.failed.append(FailedDecision(key, error_traceback(error), again=False, topic=topic))
 
-    def _waits(self, scaled: ScaledWorkload) -> bool:
+    def _needs_to_wait(self, scaled: ScaledWorkload) -> bool:
         """Returns whether a decision must wait: CONTROLLER mode decides only at the controller's next instant."""
         if self.rules.mode != CONTROLLER or scaled.due is None:
             return False
         self.changed[scaled.key] = None
         return True
 
-    def _missed(self, at_ms: int, now_ms: int) -> bool:
+    def _is_instant_missed(self, at_ms: int, now_ms: int) -> bool:
         """Returns whether an instant is too long ago. Then the decision is made for the present time instead."""
         return at_ms < now_ms - self.rules.missed_ms
 
-    def _put_off(self, scaled: ScaledWorkload, now_ms: int) -> None:
+    def _postpone_decision(self, scaled: ScaledWorkload, now_ms: int) -> None:
         """Schedules a decision for now, but at least 1 ms after the last one: a state's time never goes back."""
         due_ms = max(now_ms, scaled.remembered.at_ms + 1)
         scaled.due = NextEvaluation(due_ms, "what was heard late")
         heapq.heappush(self.dues, (due_ms, scaled.key))
         self.changed[scaled.key] = None
 
-    def _catch_up(self, scaled: ScaledWorkload, at_ms: int, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
+    def _make_decisions_before(
+        self, scaled: ScaledWorkload, at_ms: int, now_ms: int, is_over: IsOver
+    ) -> tuple[list[Event], bool]:
         """Makes the decisions that were due before at_ms. Returns them, and whether these were all."""
-        events = self._make_rest(scaled, is_over)
+        events = self._make_left_decisions(scaled, is_over)
         is_all = not (scaled.unseen or scaled.is_due_by(self._told_ms))
         while is_all and (due_ms := self._due_before(scaled, at_ms, now_ms)) is not None:
-            events += self._evaluate(scaled, due_ms)
+            events += self._evaluate_workload(scaled, due_ms)
             is_all = not is_over() or self._due_before(scaled, at_ms, now_ms) is None
         return events, is_all
 
     def _due_before(self, scaled: ScaledWorkload, at_ms: int, now_ms: int) -> int | None:
         due_ms = scaled.due.at_ms if scaled.due is not None else None
-        return None if due_ms is None or due_ms >= at_ms or self._missed(due_ms, now_ms) else due_ms
+        return None if due_ms is None or due_ms >= at_ms or self._is_instant_missed(due_ms, now_ms) else due_ms
 
-    def _evaluate(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
+    def _evaluate_workload(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
         key = scaled.key
-        case = self.case(scaled, at_ms)
-        sized = size(case)
+        case = self.sizing_case(scaled, at_ms)
+        sized = decide_size(case)
         if sized.failed:
             self.failed.append(
                 FailedDecision(key, sized.failed, again=scaled.last is not None and bool(scaled.last.failed))
@@ -498,19 +519,21 @@ class HpaState:
         self.decided[key] = decided
         return [decided]
 
-    def _standing(self, key: WorkloadKey) -> tuple[int, str, bool]:
+    def _declared_facts(self, key: WorkloadKey) -> tuple[int, str, bool]:
         """Returns (size, kind, is being deleted) of a declared workload: the fields that decisions depend on."""
         declared = self._inputs(key).declared
-        return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
+        return (
+            (self.current_replicas(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
+        )
 
-    def _state_of(self, scaled: ScaledWorkload) -> ScaleStateChanged:
-        scaled.positions = self.positions.to_write(self._partition_of("/".join(scaled.key)), scaled.unseen)
+    def _make_state_event(self, scaled: ScaledWorkload) -> ScaleStateChanged:
+        scaled.positions = self.positions.offsets_to_write(self._partition_of("/".join(scaled.key)), scaled.unseen)
         scaled.generation = self._next()
         inputs = self._inputs(scaled.key)
-        stored, data = fitting(stored_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs))
+        stored, data = fit_stored_state(stored_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs))
         if stored.remembered is not scaled.remembered:
-            self._drop("too large")
-            stored.restore(inputs)
+            self._count_dropped("too large")
+            stored.restore_inputs(inputs)
             scaled.remembered, scaled.last = stored.remembered, None
         return ScaleStateChanged(
             namespace=scaled.key[0],
@@ -528,6 +551,6 @@ class HpaState:
             inputs = self.inputs[key] = WorkloadInputs()
         return inputs
 
-    def _drop(self, why: str, count: int = 1) -> None:
+    def _count_dropped(self, why: str, count: int = 1) -> None:
         if count:
             self.dropped[why] = self.dropped.get(why, 0) + count

@@ -11,7 +11,7 @@ from hpa.core.kubernetes.deciding import SCALING_ACTIVE, AutoscalerCondition, wi
 from hpa.core.kubernetes.evaluating import NOTHING_DECIDED
 from hpa.core.own.queue_state import NOTHING_SEEN
 from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, SizingState
-from spillway.packed import UNPACKED_BYTES_MAX, NotPacked, pack, unpack
+from spillway.packed import UNPACKED_BYTES_MAX, NotPacked, pack_text, unpack_text
 
 STATE_BYTES_MAX: Final = 3 * 512 * 1024
 """Bytes of a state in a record of the log, which takes 2 MiB. The bounds of one workload are far below."""
@@ -39,11 +39,11 @@ class StoredState(Struct, frozen=True):
     backlogs_from_ms: tuple[tuple[BacklogKey, int], ...] = ()
     ahead_ms: tuple[tuple[str, int], ...] = ()
 
-    def restore(self, inputs: WorkloadInputs) -> None:
+    def restore_inputs(self, inputs: WorkloadInputs) -> None:
         """Restores the inputs that only the state keeps: the values and backlogs of topics with retention."""
         inputs.loads, inputs.backlogs = dict(self.loads), dict(self.backlogs)
         inputs.loads_from_ms, inputs.backlogs_from_ms = dict(self.loads_from_ms), dict(self.backlogs_from_ms)
-        inputs.correct({**dict.fromkeys(inputs.ahead_ms, 0), **dict(self.ahead_ms)})
+        inputs.correct_clocks({**dict.fromkeys(inputs.ahead_ms, 0), **dict(self.ahead_ms)})
 
 
 NOTHING_STORED: Final = StoredState()
@@ -67,10 +67,10 @@ def stored_of(
 
 
 def stored_bytes(stored: StoredState) -> bytes:
-    return pack(_ENCODER.encode(stored))
+    return pack_text(_ENCODER.encode(stored))
 
 
-def fitting(stored: StoredState) -> tuple[StoredState, bytes]:
+def fit_stored_state(stored: StoredState) -> tuple[StoredState, bytes]:
     """Returns the state to write, and its bytes.
 
     If a state is too large for a record, all reported values are left out, and their metrics are unknown. So no report
@@ -78,7 +78,7 @@ def fitting(stored: StoredState) -> tuple[StoredState, bytes]:
     """
     data = _bytes_that_fit(stored)
     if data is None:
-        stored = _without_heard(stored)
+        stored = _without_reported_values(stored)
         data = _bytes_that_fit(stored)
     if data is None:  # Its history of sizes alone is too large.
         conditions = tuple(one for one in stored.remembered.scaling.conditions if one.reason == STATE_TOO_LARGE)
@@ -90,11 +90,11 @@ def fitting(stored: StoredState) -> tuple[StoredState, bytes]:
 
 def _bytes_that_fit(stored: StoredState) -> bytes | None:
     text = _ENCODER.encode(stored)
-    data = pack(text) if len(text) <= UNPACKED_BYTES_MAX else None
+    data = pack_text(text) if len(text) <= UNPACKED_BYTES_MAX else None
     return data if data is not None and len(data) <= STATE_BYTES_MAX else None
 
 
-def _without_heard(stored: StoredState) -> StoredState:
+def _without_reported_values(stored: StoredState) -> StoredState:
     message = (
         "what was reported of it is too large for the log: it is forgotten, and unknown until it is reported again"
     )
@@ -108,6 +108,6 @@ def _without_heard(stored: StoredState) -> StoredState:
 def read_stored(data: bytes) -> StoredState:
     """Returns the state of these bytes. Raises UnreadableState."""
     try:
-        return _DECODER.decode(unpack(data)) if data else NOTHING_STORED
+        return _DECODER.decode(unpack_text(data)) if data else NOTHING_STORED
     except (NotPacked, msgspec.DecodeError, RecursionError) as error:
         raise UnreadableState(f"scale-state: {error}") from error

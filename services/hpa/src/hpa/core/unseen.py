@@ -67,7 +67,7 @@ class UnseenRecords:
         return dropped
 
     def _drop_told(self, scaled: ScaledWorkload) -> None:
-        scaled.unseen = [one for one in scaled.unseen if not self._positions.is_told(one)]
+        scaled.unseen = [one for one in scaled.unseen if not self._positions.is_in_written_state(one)]
 
 
 def _oldest_values(unseen: list[HeardRecord]) -> frozenset[int]:

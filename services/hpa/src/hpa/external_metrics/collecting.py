@@ -13,7 +13,15 @@ from typing import Any
 
 import structlog
 
-from hpa.core.questions import LEAST_MS, MOST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
+from hpa.core.questions import (
+    LEAST_MS,
+    MOST_MS,
+    LagQuestion,
+    Question,
+    ValueQuestion,
+    metrics_reported_by_others,
+    questions_of,
+)
 from hpa.core.series import QueryRefused
 from hpa.core.slots import SlotQuestion
 from hpa.external_metrics.connections import IN_THE_LOG, MetricUnknown, NamedConnections, NoConnection
@@ -120,13 +128,15 @@ class MetricCollection:
         self._tasks: asyncio.TaskGroup | None = None
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service="hpa")
 
-    def declare(self, policy: ScalePolicyDeclared) -> None:
+    def start_questions(self, policy: ScalePolicyDeclared) -> None:
         """Starts the questions of a policy. Questions that the earlier policy also had go on at their intervals."""
-        self._put((policy.namespace, policy.name), questions_of(policy, round(self._settings.drain_seconds * 1000)))
+        self._replace_questions(
+            (policy.namespace, policy.name), questions_of(policy, round(self._settings.drain_seconds * 1000))
+        )
 
-    def withdraw(self, namespace: str, name: str) -> None:
+    def stop_questions(self, namespace: str, name: str) -> None:
         """Stops the questions of a workload, because its policy was deleted."""
-        self._put((namespace, name), ())
+        self._replace_questions((namespace, name), ())
 
     async def run(self) -> None:
         """Runs the questions of all policies until it is cancelled."""
@@ -134,7 +144,7 @@ class MetricCollection:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 for questions in self._questions.values():
-                    self._start(questions)
+                    self._start_tasks(questions)
                 await asyncio.Event().wait()
         finally:
             self._tasks = None
@@ -144,7 +154,7 @@ class MetricCollection:
             for prometheus in self._prometheus.values():
                 await prometheus.close()
 
-    def _put(self, key: tuple[str, str], questions: tuple[Question, ...]) -> None:
+    def _replace_questions(self, key: tuple[str, str], questions: tuple[Question, ...]) -> None:
         before = self._questions.pop(key, ())
         self._per_1000_s[key[0]] += _per_1000_s(questions) - _per_1000_s(before)
         if not self._per_1000_s[key[0]]:
@@ -154,16 +164,16 @@ class MetricCollection:
         for question in before:
             if question not in questions and question in self._asking:
                 self._asking.pop(question).cancel()
-        self._start(questions)
+        self._start_tasks(questions)
 
-    def _start(self, questions: tuple[Question, ...]) -> None:
+    def _start_tasks(self, questions: tuple[Question, ...]) -> None:
         if self._tasks is None:
             return
         for question in questions:
             if question not in self._asking:
-                self._asking[question] = self._tasks.create_task(self._ask_on(question))
+                self._asking[question] = self._tasks.create_task(self._ask_repeatedly(question))
 
-    async def _ask_on(self, question: Question) -> None:
+    async def _ask_repeatedly(self, question: Question) -> None:
         """Asks the question at once and then at its interval.
 
         After a slow answer the next question is late, and missed ones are not made up.
@@ -172,18 +182,18 @@ class MetricCollection:
         pace = _Pace()
         while True:
             started_at = loop.time()
-            with tracing.begin(f"observe {_kind(question)}", tracing.INTERNAL):
-                event = await self._answer(question, pace)
+            with tracing.begin_or_continue_trace(f"observe {_kind(question)}", tracing.INTERNAL):
+                event = await self._answer_question(question, pace)
                 metrics.INPUTS_READ.labels(_kind(question), "unknown" if event.trouble else "known").inc()
                 try:
-                    await self._tell(event)
+                    await self._publish_answer(event)
                 except BusUnavailable as error:
                     self._log.warning("the log cannot be reached", error=str(error))
                 except Exception:  # One unpublishable answer must not end other questions.
                     self._log.exception("an answer cannot be told", workload=f"{event.namespace}/{event.name}")
-            await asyncio.sleep(max(0.0, started_at + self._seconds(question, pace) - loop.time()))
+            await asyncio.sleep(max(0.0, started_at + self._seconds_until_next(question, pace) - loop.time()))
 
-    def _seconds(self, question: Question, pace: _Pace) -> float:
+    def _seconds_until_next(self, question: Question, pace: _Pace) -> float:
         """Returns how long after this question it is asked again."""
         bounds = self._settings
         spread = bounds.spread * self._random.random()
@@ -192,43 +202,45 @@ class MetricCollection:
         times = max(1.0, self._per_1000_s[question.namespace] / (1000 * bounds.namespace_per_second))
         return min(question.every_ms * times, max(question.every_ms, MOST_MS)) / 1000 * (1 - spread)
 
-    async def _answer(self, question: Question, pace: _Pace) -> BacklogObserved | LoadObserved:
+    async def _answer_question(self, question: Question, pace: _Pace) -> BacklogObserved | LoadObserved:
         pace.is_refused = False
         if isinstance(question, LagQuestion):
-            return await self._lag(question, pace)
-        return await self._value(question, pace)
+            return await self._read_lag(question, pace)
+        return await self._read_value(question, pace)
 
-    async def _tell(self, event: BacklogObserved | LoadObserved) -> None:
+    async def _publish_answer(self, event: BacklogObserved | LoadObserved) -> None:
         try:
             await self._publish(event)
         except ValueError as error:
             if not isinstance(event, BacklogObserved) or not event.partitions:
                 raise
             # The partitions are more than a record holds. So they are left out, and the backlog is unknown.
-            await self._publish(replace(event, partitions=(), trouble=_words("kafka", event.connection, error)))
+            await self._publish(
+                replace(event, partitions=(), trouble=_format_trouble("kafka", event.connection, error))
+            )
 
-    async def _lag(self, question: LagQuestion, pace: _Pace) -> BacklogObserved:
+    async def _read_lag(self, question: LagQuestion, pace: _Pace) -> BacklogObserved:
         connection, trouble = "", ""
         partitions: tuple[PartitionBacklog, ...] = ()
         at_ms = self._wall_ms()
         try:
-            connection = self._connections.kafka_of(question.namespace, question.servers)
-            async with self._slot(f"kafka {connection}", question, pace):
+            connection = self._connections.kafka_connection_name(question.namespace, question.servers)
+            async with self._hold_slot(f"kafka {connection}", question, pace):
                 at_ms = self._wall_ms()
                 partitions = await self._kafka[connection].backlog(question.group, question.topic)
         except Exception as error:
             pace.is_refused = isinstance(error, NoConnection)
-            trouble = self._trouble("kafka", connection, error)
+            trouble = self._trouble_of_error("kafka", connection, error)
         place = question.namespace, question.name, connection, question.group, question.topic
         return BacklogObserved(*place, partitions, at_ms, SOURCE, trouble)
 
-    async def _value(self, question: ValueQuestion, pace: _Pace) -> LoadObserved:
+    async def _read_value(self, question: ValueQuestion, pace: _Pace) -> LoadObserved:
         connection, trouble, value = "", "", 0
         at_ms = self._wall_ms()
         try:
-            connection = self._connections.prometheus_of(question.namespace, question.address)
+            connection = self._connections.prometheus_connection_name(question.namespace, question.address)
             query = await self._query_of(question, connection, pace)
-            async with self._slot(f"prometheus {connection}", question, pace):
+            async with self._hold_slot(f"prometheus {connection}", question, pace):
                 at_ms = self._wall_ms()
                 found = await self._prometheus[connection].value_milli(query)
             if found is None and not question.empty_is_zero:
@@ -236,7 +248,7 @@ class MetricCollection:
             value = found or 0
         except Exception as error:
             pace.is_refused = isinstance(error, NoConnection | QueryRefused)
-            trouble = self._trouble("prometheus", connection, error)
+            trouble = self._trouble_of_error("prometheus", connection, error)
         source = f"{SOURCE}: prometheus {connection}".rstrip()
         return LoadObserved(
             question.namespace, question.name, question.metric, "", "", "", "", value, at_ms, 0, source, trouble
@@ -250,22 +262,22 @@ class MetricCollection:
         if pace.query is None:
             async with self._confining:
                 await asyncio.sleep(0)
-                pace.query = self._connections.prometheus[connection].query_of(question.namespace, question.query)
+                pace.query = self._connections.prometheus[connection].confined_query(question.namespace, question.query)
         return pace.query
 
-    def _trouble(self, kind: str, connection: str, error: Exception) -> str:
+    def _trouble_of_error(self, kind: str, connection: str, error: Exception) -> str:
         """Returns the text to publish for a failed question. It has no detail that only the operator may read.
 
         Such a detail, and an unexpected error, are logged.
         """
         if isinstance(error, NoConnection | QueryRefused):
-            return _words(kind, connection, error)
+            return _format_trouble(kind, connection, error)
         if isinstance(error, MetricUnknown):
             if error.is_for_operator:
                 self._log_detail(kind, connection, str(error))
-            return _words(kind, connection, error.told)
+            return _format_trouble(kind, connection, error.told)
         self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)
-        return _words(kind, connection, f"{type(error).__name__}: {IN_THE_LOG}")
+        return _format_trouble(kind, connection, f"{type(error).__name__}: {IN_THE_LOG}")
 
     def _log_detail(self, kind: str, connection: str, detail: str) -> None:
         """Logs why a connection cannot be asked, once in refused_seconds: the questions of a connection are many."""
@@ -275,11 +287,13 @@ class MetricCollection:
             self._log.warning("a connection cannot be asked", kind=kind, connection=connection, error=detail)
 
     @asynccontextmanager
-    async def _slot(self, connection: str, question: Question, pace: _Pace) -> AsyncIterator[None]:
+    async def _hold_slot(self, connection: str, question: Question, pace: _Pace) -> AsyncIterator[None]:
         loop, bounds = asyncio.get_running_loop(), self._settings
         if connection not in self._slot_queues:
             self._slot_queues[connection] = SlotQueue(bounds.at_once, bounds.slow_part)
-        async with self._slot_queues[connection].slot(SlotQuestion(question.namespace, question.name, pace.is_slow)):
+        async with self._slot_queues[connection].hold_slot(
+            SlotQuestion(question.namespace, question.name, pace.is_slow)
+        ):
             since = loop.time()
             try:
                 yield
@@ -287,20 +301,20 @@ class MetricCollection:
                 pace.is_slow = loop.time() - since > bounds.slow_seconds
 
 
-async def unasked(connections: NamedConnections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
+async def find_unreadable_metrics(connections: NamedConnections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
     """Returns the metrics that a policy needs but hpa cannot read, as texts for a warning: others must report them.
 
     Other tasks run between two of its questions, because reading a query takes some 2 ms.
     """
-    found = list(unreported(policy))
+    found = list(metrics_reported_by_others(policy))
     for question in questions_of(policy, LEAST_MS):
         await asyncio.sleep(0)
         try:
             if isinstance(question, LagQuestion):
-                connections.kafka_of(policy.namespace, question.servers)
+                connections.kafka_connection_name(policy.namespace, question.servers)
             else:
-                connection = connections.prometheus_of(policy.namespace, question.address)
-                connections.prometheus[connection].query_of(policy.namespace, question.query)
+                connection = connections.prometheus_connection_name(policy.namespace, question.address)
+                connections.prometheus[connection].confined_query(policy.namespace, question.query)
         except (NoConnection, QueryRefused) as error:
             found.append(f"{error}: it is unknown until somebody reports it")
     return tuple(found)
@@ -314,5 +328,5 @@ def _kind(question: Question) -> str:
     return "kafka" if isinstance(question, LagQuestion) else "prometheus"
 
 
-def _words(kind: str, connection: str, error: object) -> str:
+def _format_trouble(kind: str, connection: str, error: object) -> str:
     return f"{kind} {connection}: {error}".replace(" :", ":")[:TROUBLE_CHARACTERS_MAX]

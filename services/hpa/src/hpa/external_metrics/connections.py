@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hpa.core.series import confined
-from spillway.kafka.access import KafkaAccess, KafkaSecurity, Mechanism, Protocol, access_to
+from hpa.core.series import confine_query
+from spillway.kafka.access import KafkaAccess, KafkaSecurity, Mechanism, Protocol, load_kafka_access
 from spillway.settings import OperatorError
 from spillway.yaml_text import read_yaml
 
@@ -64,7 +64,7 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     key_file: str = ""
     namespaces: tuple[str, ...] = (EVERY,)
 
-    def access(self) -> KafkaAccess:
+    def read_access(self) -> KafkaAccess:
         """Reads the files. Raises OperatorError with the file that is wrong."""
         security = KafkaSecurity(
             protocol=self.security_protocol,
@@ -75,7 +75,7 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
             certificate_file=self.cert_file,
             key_file=self.key_file,
         )
-        return access_to(",".join(self.bootstrap_servers), security)
+        return load_kafka_access(",".join(self.bootstrap_servers), security)
 
 
 class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -93,9 +93,9 @@ class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_u
     namespaces: tuple[str, ...] = (EVERY,)
     namespace_label: str = ""
 
-    def query_of(self, namespace: str, query: str) -> str:
+    def confined_query(self, namespace: str, query: str) -> str:
         """Returns the query to ask for a policy of the namespace. Raises QueryRefused."""
-        return confined(query, self.namespace_label, namespace) if self.namespace_label else query
+        return confine_query(query, self.namespace_label, namespace) if self.namespace_label else query
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +110,7 @@ class NamedConnections:
     kafka: Mapping[str, KafkaConnection] = field(default_factory=dict)
     prometheus: Mapping[str, PrometheusConnection] = field(default_factory=dict)
 
-    def kafka_of(self, namespace: str, servers: Sequence[str]) -> str:
+    def kafka_connection_name(self, namespace: str, servers: Sequence[str]) -> str:
         """Returns the name of the first connection with all these brokers, for policies of this namespace.
 
         Raises NoConnection. Its text lists only connections that policies of this namespace may use.
@@ -119,11 +119,13 @@ class NamedConnections:
         for name, connection in usable.items():
             if servers and set(servers) <= set(connection.bootstrap_servers):
                 return name
-        named = _named(namespace, {name: ",".join(one.bootstrap_servers) for name, one in usable.items()})
+        named = _allowed_connections_text(
+            namespace, {name: ",".join(one.bootstrap_servers) for name, one in usable.items()}
+        )
         what = f"bootstrapServers {','.join(servers)!r}"
         raise NoConnection(f"{what}: not among the connections that the operator named {named}")
 
-    def prometheus_of(self, namespace: str, address: str) -> str:
+    def prometheus_connection_name(self, namespace: str, address: str) -> str:
         """Returns the name of the first connection of this address, for policies of this namespace.
 
         Raises NoConnection.
@@ -132,7 +134,7 @@ class NamedConnections:
         for name, connection in usable.items():
             if connection.address.rstrip("/") == address.rstrip("/"):
                 return name
-        named = _named(namespace, {name: one.address for name, one in usable.items()})
+        named = _allowed_connections_text(namespace, {name: one.address for name, one in usable.items()})
         raise NoConnection(f"serverAddress {address!r}: not among the connections that the operator named {named}")
 
 
@@ -169,7 +171,7 @@ def _may_use(patterns: Sequence[str], namespace: str) -> bool:
     return any(fnmatchcase(namespace, pattern) for pattern in patterns)
 
 
-def _named(namespace: str, address_by_name: Mapping[str, str]) -> str:
+def _allowed_connections_text(namespace: str, address_by_name: Mapping[str, str]) -> str:
     """Returns the allowed connections for an error text, with addresses, because a trigger contains the address."""
     named = ", ".join(f"{name} ({address})" for name, address in address_by_name.items())
     return f"for namespace {namespace!r}, {named or 'which are none'}"

@@ -24,7 +24,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from hpa.external_metrics.connections import IN_THE_LOG, NO_CREDENTIALS, KafkaConnection, MetricUnknown
 from spillway.events_scaling import PartitionBacklog
 from spillway.kafka.access import LetNotIn
-from spillway.kafka.internals import FrameRefused, close_connections, frames_within
+from spillway.kafka.internals import FrameRefused, bound_frame_bytes, close_connections
 from spillway.settings import OperatorError
 
 T = TypeVar("T")
@@ -97,13 +97,13 @@ class KafkaLag:
         client: Any = None
         answers = self._answers
         try:
-            with frames_within(self._settings.frame_bytes_max):
+            with bound_frame_bytes(self._settings.frame_bytes_max):
                 async with asyncio.timeout(self._settings.answer_seconds):
-                    client = await self._opened()
-                    return await self._read(client, group, topic)
+                    client = await self._open_client()
+                    return await self._read_partitions(client, group, topic)
         except TimeoutError as error:
             if answers == self._answers:
-                await self._drop(client)
+                await self._drop_client(client)
             raise LagUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
         except LetNotIn as error:
             raise LagUnknown(error.args[0], f"Kafka does not let the connection in: {IN_THE_LOG}") from error
@@ -117,39 +117,39 @@ class KafkaLag:
         except OperatorError as error:
             raise LagUnknown(str(error), NO_CREDENTIALS) from error
         except Exception as error:  # Decoding the bytes of other systems may raise anything.
-            await self._drop(client)
+            await self._drop_client(client)
             name = type(error).__name__
             raise LagUnknown(f"{name}: {error}", f"{name}: {IN_THE_LOG}") from error
 
     async def close(self) -> None:
-        await self._drop(self._client)
+        await self._drop_client(self._client)
 
-    async def _read(self, client: Any, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
-        committed = await self._committed(client, group)
+    async def _read_partitions(self, client: Any, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
+        committed = await self._read_committed_offsets(client, group)
         topics = [topic] if topic else sorted({of for of, _ in committed})
         leaders = await self._leaders(client, topics, asked_for=topic)
-        latest = await self._latest(client, leaders)
+        latest = await self._read_latest_offsets(client, leaders)
         waiting = {
             place: committed[place]
             for place in leaders
             if committed.get(place, NO_OFFSET) >= 0 and committed[place] < latest[place]
         }
-        oldest = await self._oldest_of(client, group, leaders, waiting, latest)
+        oldest = await self._read_oldest_times(client, group, leaders, waiting, latest)
         return tuple(
             PartitionBacklog(*place, latest[place], committed.get(place, NO_OFFSET), oldest.get(place, 0))
             for place in sorted(leaders)
         )
 
-    async def _committed(self, client: Any, group: str) -> dict[Place, int]:
-        found = await self._send(client, FindCoordinatorRequest(group, GROUP_COORDINATOR))
-        _check(found.error_code, f"the coordinator of group {group}")
-        answer = await self._ask(client, found.coordinator_id, OffsetFetchRequest(group, None))
-        _check(answer.error_code, f"the offsets of group {group}")
+    async def _read_committed_offsets(self, client: Any, group: str) -> dict[Place, int]:
+        found = await self._send_to_any_broker(client, FindCoordinatorRequest(group, GROUP_COORDINATOR))
+        _check_error_code(found.error_code, f"the coordinator of group {group}")
+        answer = await self._send_to_broker(client, found.coordinator_id, OffsetFetchRequest(group, None))
+        _check_error_code(answer.error_code, f"the offsets of group {group}")
         self._check_partitions(f"the offsets of group {group}", (len(partitions) for _, partitions in answer.topics))
         committed: dict[Place, int] = {}
         for topic, partitions in answer.topics:
             for partition, offset, _, error_code in partitions:
-                _check(error_code, f"the offset of group {group} in {topic}/{partition}")
+                _check_error_code(error_code, f"the offset of group {group} in {topic}/{partition}")
                 committed[topic, partition] = offset
         return committed
 
@@ -157,7 +157,9 @@ class KafkaLag:
         """Returns the leader of every partition. A missing topic is an error only when it was asked for by name."""
         if not topics:
             return {}
-        metadata = await self._send(client, MetadataRequest(list(topics), allow_auto_topic_creation=False))
+        metadata = await self._send_to_any_broker(
+            client, MetadataRequest(list(topics), allow_auto_topic_creation=False)
+        )
         self._check_brokers(len(metadata.brokers))
         told = metadata.to_object()["topics"]
         self._check_partitions("the metadata", (len(found["partitions"]) for found in told))
@@ -169,43 +171,43 @@ class KafkaLag:
                 if asked_for:
                     raise LagUnknown(f"topic {topic} does not exist")
                 continue
-            _check(found["error_code"], f"topic {topic}")
+            _check_error_code(found["error_code"], f"topic {topic}")
             for one in found["partitions"]:
                 if one["leader"] < 0:
                     raise LagUnknown(f"partition {topic}/{one['partition']} has no leader")
                 leaders[topic, one["partition"]] = one["leader"]
         return leaders
 
-    async def _latest(self, client: Any, leaders: Mapping[Place, int]) -> dict[Place, int]:
+    async def _read_latest_offsets(self, client: Any, leaders: Mapping[Place, int]) -> dict[Place, int]:
         by_leader: dict[int, list[Place]] = defaultdict(list)
         for place, leader in leaders.items():
             by_leader[leader].append(place)
-        asked = [partial(self._ends, client, leader, places) for leader, places in by_leader.items()]
+        asked = [partial(self._read_ends_of_leader, client, leader, places) for leader, places in by_leader.items()]
         latest: dict[Place, int] = {}
-        for ends in await self._some_at_once(asked):
+        for ends in await self._run_some_at_once(asked):
             latest |= ends
         missing = [place for place in leaders if place not in latest]
         if missing:
             raise LagUnknown(f"no answer for {missing[0][0]}/{missing[0][1]}")
         return latest
 
-    async def _ends(self, client: Any, leader: int, places: Sequence[Place]) -> dict[Place, int]:
+    async def _read_ends_of_leader(self, client: Any, leader: int, places: Sequence[Place]) -> dict[Place, int]:
         """Returns the ends that the leader says of these partitions. Others that it names are left out."""
         topics: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for topic, partition in places:
             topics[topic].append((partition, END))
-        answer = await self._ask(client, leader, OffsetRequest(-1, UNCOMMITTED, list(topics.items())))
+        answer = await self._send_to_broker(client, leader, OffsetRequest(-1, UNCOMMITTED, list(topics.items())))
         self._check_partitions("the ends of partitions", (len(partitions) for _, partitions in answer.topics))
         ends: dict[Place, int] = {}
         wanted = frozenset(places)
         for topic, partitions in answer.topics:
             for partition, error_code, _, offset in partitions:
                 if (topic, partition) in wanted:
-                    _check(error_code, f"the end of {topic}/{partition}")
+                    _check_error_code(error_code, f"the end of {topic}/{partition}")
                     ends[topic, partition] = offset
         return ends
 
-    async def _oldest_of(
+    async def _read_oldest_times(
         self,
         client: Any,
         group: str,
@@ -219,7 +221,7 @@ class KafkaLag:
         new = sorted(waiting.keys() - oldest.keys(), key=lambda place: (waiting[place] - latest[place], place))
         new = new[: self._settings.oldest_partitions_max]
         asked = [partial(self._written_at, client, leaders[place], place, waiting[place]) for place in new]
-        times = await self._some_at_once(asked)
+        times = await self._run_some_at_once(asked)
         oldest |= dict(zip(new, times, strict=True))
         if len(self._oldest) > self._settings.oldest_remembered_max:
             self._oldest.clear()
@@ -237,7 +239,7 @@ class KafkaLag:
         topic, partition = place
         try:
             request = FetchRequest(0, 1, 1, UNCOMMITTED, [(topic, [(partition, offset, 1)])])
-            answer = await self._ask(client, leader, request)
+            answer = await self._send_to_broker(client, leader, request)
         except KafkaConnectionError as error:
             if isinstance(error.__cause__, FrameRefused):
                 return 0
@@ -247,16 +249,16 @@ class KafkaLag:
                 return 0 if error_code else first_written_ms(batches or b"")
         return 0
 
-    async def _send(self, client: Any, request: Any) -> Any:
+    async def _send_to_any_broker(self, client: Any, request: Any) -> Any:
         """Sends to one broker after another until one answers, first to the last that did. Raises NobodyAnswers."""
         last: Exception | None = None
         nodes: list[int | str] = [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
         if len(nodes) > self._settings.brokers_max:
-            await self._drop(client)
+            await self._drop_client(client)
             self._check_brokers(len(nodes))
         for node in sorted(nodes, key=lambda one: one != self._answered):
             try:
-                answer = await self._ask(client, node, request)
+                answer = await self._send_to_broker(client, node, request)
             except KafkaError as error:
                 last = error
             else:
@@ -265,14 +267,14 @@ class KafkaLag:
                 return answer
         raise NobodyAnswers(f"{type(last).__name__}: {last}")
 
-    async def _ask(self, client: Any, node: int | str, request: Any) -> Any:
+    async def _send_to_broker(self, client: Any, node: int | str, request: Any) -> Any:
         """Sends to one broker, and closes the connections that are too many then."""
         try:
             return await client.send(node, request)
         finally:
             close_connections(client, self._settings.connections_max)
 
-    async def _some_at_once(self, asked: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    async def _run_some_at_once(self, asked: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
         """Returns all answers in order. The first error ends the others, which would go on after their question."""
         turns = asyncio.Semaphore(self._settings.leaders_at_once)
 
@@ -295,22 +297,22 @@ class KafkaLag:
         if (number := sum(numbers)) > self._settings.partitions_max:
             raise LagUnknown(f"{what}: {number} partitions: expected at most {self._settings.partitions_max}")
 
-    async def _opened(self) -> Any:
+    async def _open_client(self) -> Any:
         async with self._opening:
             if self._client is None:
-                access = await asyncio.to_thread(self._connection.access)
+                access = await asyncio.to_thread(self._connection.read_access)
                 milliseconds = int(self._request_seconds * 1000)
-                made = AIOKafkaClient(request_timeout_ms=milliseconds, **await access.arguments())
+                made = AIOKafkaClient(request_timeout_ms=milliseconds, **await access.client_arguments())
                 try:
                     await made.bootstrap()
                 except BaseException as error:
                     await self._close(made)
-                    await access.explain(error, "use")
+                    await access.raise_known_reason(error, "use")
                     raise
                 self._client = made
             return self._client
 
-    async def _drop(self, client: Any) -> None:
+    async def _drop_client(self, client: Any) -> None:
         if client is not None and client is self._client:
             self._client = None
             await self._close(client)
@@ -337,6 +339,6 @@ def first_written_ms(batches: bytes) -> int:
     return max(0, written_ms) if kind == FORMAT else 0
 
 
-def _check(error_code: int, what: str) -> None:
+def _check_error_code(error_code: int, what: str) -> None:
     if error_code:
         raise LagUnknown(f"{what}: {for_code(error_code).__name__}")

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from hpa.external_metrics.connections import IN_THE_LOG, NO_CREDENTIALS, MetricUnknown, PrometheusConnection
-from spillway.http_client import describe, name_encoding, open_session
+from spillway.http_client import content_encoding, error_text, open_session
 
 MILLI_MAX: Final = 2**63 - 1
 WORDS_MAX: Final = 200
@@ -61,7 +61,7 @@ class Prometheus:
         ValueUnknown."""
         try:
             async with asyncio.timeout(self._settings.answer_seconds):
-                status, body = await self._ask(query)
+                status, body = await self._send_query(query)
         except TimeoutError as error:
             raise ValueUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -70,23 +70,23 @@ class Prometheus:
                 told = f"{name}: the server cannot be reached: {IN_THE_LOG}"
             elif not isinstance(error, aiohttp.ClientError):  # A file of the connection, or its content.
                 told = NO_CREDENTIALS
-            raise ValueUnknown(f"{name}: {describe(error)}"[:WORDS_MAX], told) from error
-        return value_of(status, body)
+            raise ValueUnknown(f"{name}: {error_text(error)}"[:WORDS_MAX], told) from error
+        return parse_value_milli(status, body)
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def _ask(self, query: str) -> tuple[int, bytes]:
+    async def _send_query(self, query: str) -> tuple[int, bytes]:
         connection = self._connection
         token = connection.bearer_token_file
         headers = {"Authorization": f"Bearer {(await asyncio.to_thread(_text_of, token))}"} if token else {}
         url = f"{connection.address.rstrip('/')}/api/v1/query"
-        session = await self._opened()
+        session = await self._open_session()
         # A redirect would lead to an address that no operator named.
         async with session.get(url, params={"query": query}, headers=headers, allow_redirects=False) as answer:
-            if encoding := name_encoding(answer):
+            if encoding := content_encoding(answer):
                 raise ValueUnknown(f"an answer in the encoding {encoding!r}: expected identity, which was asked for")
             body = bytearray()
             async for chunk in answer.content.iter_any():
@@ -95,7 +95,7 @@ class Prometheus:
                     raise ValueUnknown(f"an answer of more than {self._settings.answer_bytes_max} bytes")
             return answer.status, bytes(body)
 
-    async def _opened(self) -> aiohttp.ClientSession:
+    async def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             ca_file = self._connection.ca_file
             context = await asyncio.to_thread(_trusting, ca_file) if ca_file else True
@@ -105,7 +105,7 @@ class Prometheus:
         return self._session
 
 
-def value_of(status: int, body: bytes) -> int | None:
+def parse_value_milli(status: int, body: bytes) -> int | None:
     """Returns the one value of an answer in thousandths; None if the answer is empty. Raises ValueUnknown."""
     try:
         answer = _ANSWER.decode(body)
@@ -119,13 +119,13 @@ def value_of(status: int, body: bytes) -> int | None:
     if kind == "vector" and isinstance(result, list):
         if len(result) > 1:
             raise ValueUnknown(f"{len(result)} series: expected a query of one")
-        return _milli(result[0].get("value") if isinstance(result[0], dict) else None) if result else None
+        return _parse_sample_milli(result[0].get("value") if isinstance(result[0], dict) else None) if result else None
     if kind == "scalar":
-        return _milli(result)
+        return _parse_sample_milli(result)
     raise ValueUnknown(f"result of type {kind[:WORDS_MAX]!r}: expected a scalar, or a vector of one")
 
 
-def _milli(sample: Any) -> int:
+def _parse_sample_milli(sample: Any) -> int:
     """Returns the number in a sample [time, "number"], in thousandths."""
     try:
         _, text = sample

@@ -19,21 +19,21 @@ class SlotQueue:
         self._waiting: dict[SlotQuestion, asyncio.Future[None]] = {}
 
     @asynccontextmanager
-    async def slot(self, one: SlotQuestion) -> AsyncIterator[None]:
+    async def hold_slot(self, one: SlotQuestion) -> AsyncIterator[None]:
         """Waits for a slot and holds it inside the block."""
         turn = self._waiting[one] = asyncio.get_running_loop().create_future()
-        self._slots.wait(one)
-        self._go_on()
+        self._slots.enqueue_question(one)
+        self._start_next_questions()
         try:
             await turn
             yield
         finally:
             self._waiting.pop(one, None)
-            self._slots.leave(one)
-            self._go_on()
+            self._slots.release_question(one)
+            self._start_next_questions()
 
-    def _go_on(self) -> None:
-        while (one := self._slots.next()) is not None:
+    def _start_next_questions(self) -> None:
+        while (one := self._slots.start_next_question()) is not None:
             turn = self._waiting.pop(one)
             if not turn.done():  # A cancelled task is about to leave.
                 turn.set_result(None)

@@ -32,14 +32,14 @@ class AdmissionInquiry:
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def await_answers(self, clusters: frozenset[str]) -> None:
+    def expect_answers(self, clusters: frozenset[str]) -> None:
         self.missing = set(clusters)
         if clusters:
             self.heard.clear()
         else:
             self.heard.set()
 
-    def take(self, cluster: str) -> None:
+    def note_answer(self, cluster: str) -> None:
         self.missing.discard(cluster)
         if not self.missing:
             self.heard.set()
@@ -60,14 +60,14 @@ class Admissions:
         self._asking: set[asyncio.Task[None]] = set()
         """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
-    def hear(self, records: Iterable[Record]) -> None:
+    def note_admission_answers(self, records: Iterable[Record]) -> None:
         """Passes records that were applied to the state to the open inquiries: answers, and claims of clusters."""
         for record in records:
             event = record.event
             if isinstance(event, ShapeAdmitted) and event.template in self._open:
-                self._open[event.template].take(event.cluster)
+                self._open[event.template].note_answer(event.cluster)
 
-    async def learn(self, requests: Sequence[ApplyRequest]) -> None:
+    async def await_admitted_shapes(self, requests: Sequence[ApplyRequest]) -> None:
         """Returns once the clusters that these requests would use have answered about new templates, or time is over.
 
         That includes clusters that the requests would use only because of other clusters' answers. No request waits
@@ -76,26 +76,28 @@ class Admissions:
         """
         if not self._state().admitted.held:
             return
-        digests = {asking.digest_of(request): request for request in requests}
+        digests = {asking.template_digest(request): request for request in requests}
         new = {digest: request for digest, request in digests.items() if digest and not self._is_known(digest)}
         if not new:
             return
-        inquiring = asyncio.create_task(self._inquire(new))
+        inquiring = asyncio.create_task(self._await_new_templates(new))
         self._asking.add(inquiring)
         inquiring.add_done_callback(self._asking.discard)
         await asyncio.shield(inquiring)
 
-    async def _inquire(self, new: Mapping[str, ApplyRequest]) -> None:
+    async def _await_new_templates(self, new: Mapping[str, ApplyRequest]) -> None:
         """Waits until all these templates are answered, or the time is over. Other calls may have asked some."""
         mine: dict[str, AdmissionInquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await self._settle({digest: new[digest] for digest in new.keys() - self._open.keys()}, mine)
+                await self._ask_and_await_clusters(
+                    {digest: new[digest] for digest in new.keys() - self._open.keys()}, mine
+                )
                 for digest in new:
                     if digest in self._open:
                         await self._open[digest].settled.wait()
         except TimeoutError:
-            self._give_up(mine.values())
+            self._note_unanswered(mine.values())
         unanswered = sum(bool(inquiry.missing) for inquiry in mine.values())
         metrics.SHAPES_AWAITED.labels("answered").inc(len(mine) - unanswered)
         metrics.SHAPES_AWAITED.labels("unanswered").inc(unanswered)
@@ -103,7 +105,9 @@ class Admissions:
     def _is_known(self, digest: str) -> bool:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
-    async def _settle(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> None:
+    async def _ask_and_await_clusters(
+        self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]
+    ) -> None:
         """Asks the clusters, and waits for those that the replicas would go to. Each answer may change which they are.
 
         mine: receives the inquiries that this call opened. Other calls may wait for them, so none of them stays open.
@@ -112,46 +116,46 @@ class Admissions:
             return
         place = max((place_of(self._state(), one) for one in requests.values()), key=lambda place: place.priority)
         try:
-            await self._ask("shapes", self._asked(requests, mine), place)
+            await self._ask("shapes", self._asking_decision(requests, mine), place)
             waiting = [digest for digest, inquiry in mine.items() if inquiry.missing]
             while waiting:
                 for digest in waiting:
                     await mine[digest].heard.wait()
-                waiting = [digest for digest in waiting if self._state().admitted.altered(digest)]
+                waiting = [digest for digest in waiting if self._state().admitted.altered_shapes(digest)]
                 if waiting:
-                    await self._ask("shapes", self._planned_again(requests, waiting), place)
+                    await self._ask("shapes", self._replanning_decision(requests, waiting), place)
                 waiting = [digest for digest in waiting if mine[digest].missing]
         finally:
             for digest, inquiry in mine.items():
                 del self._open[digest]
                 inquiry.settled.set()
 
-    def _asked(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> Decide[None]:
+    def _asking_decision(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> Decide[None]:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
-            found = tuple(asking.questions(state, requests.values(), moment))
+            found = tuple(asking.shape_questions(state, requests.values(), moment))
             for digest in requests:
-                state.admitted.saw(digest)
+                state.admitted.note_declared(digest)
             for asked in found:
                 digest = asked.event.template
                 mine[digest] = self._open[digest] = AdmissionInquiry()
-                mine[digest].await_answers(asked.awaited)
+                mine[digest].expect_answers(asked.awaited)
             return tuple(asked.event for asked in found), None
 
         return decide
 
-    def _planned_again(self, requests: Mapping[str, ApplyRequest], digests: Iterable[str]) -> Decide[None]:
+    def _replanning_decision(self, requests: Mapping[str, ApplyRequest], digests: Iterable[str]) -> Decide[None]:
         """Returns a decision that plans again after answers that changed where these templates' replicas go."""
 
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
-            for digest, clusters in asking.unheard(state, [requests[digest] for digest in digests], moment):
-                self._open[digest].await_answers(clusters)
+            for digest, clusters in asking.unheard_by_template(state, [requests[digest] for digest in digests], moment):
+                self._open[digest].expect_answers(clusters)
             return (), None
 
         return decide
 
-    def _give_up(self, inquiries: Iterable[AdmissionInquiry]) -> None:
+    def _note_unanswered(self, inquiries: Iterable[AdmissionInquiry]) -> None:
         missing = {cluster for inquiry in inquiries for cluster in inquiry.missing}
-        self._state().admitted.went_unanswered(missing)
+        self._state().admitted.note_unanswered(missing)
         log.warning(
             "a template is planned as declared: a cluster did not answer its dry run in time", clusters=sorted(missing)
         )

@@ -11,7 +11,7 @@ from planner.core.requests import adopting, recovering
 from spillway import api
 from spillway.api import RequestError
 from spillway.events import AdoptionAsked, Event
-from spillway.texts import listed
+from spillway.texts import first_names_text
 
 
 class Adoptions:
@@ -36,45 +36,47 @@ class Adoptions:
         self._events_max = events_max
 
     async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
-        await self._following()
-        with self._questions.asking() as asking:
+        await self._await_answer_feed()
+        with self._questions.open_call_inquiries() as asking:
 
             def ask(
                 state: PlannerState, moment: Moment
             ) -> tuple[tuple[Event, ...], AdoptionInquiry | api.PlacementReply]:
-                asked = adopting.ask(state, request, moment)
-                return ((asked,), asking.open(asked)) if isinstance(asked, AdoptionAsked) else ((), asked)
+                asked = adopting.adoption_question(state, request, moment)
+                return ((asked,), asking.open_inquiry(asked)) if isinstance(asked, AdoptionAsked) else ((), asked)
 
             inquiry = await self._ask("adopt", ask)
             if isinstance(inquiry, api.PlacementReply):
                 return inquiry
-            await self._answered(inquiry)
-            found = inquiry.by_cluster()
+            await self._await_answers(inquiry)
+            found = inquiry.answers_by_cluster()
 
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.PlacementReply]:
-            decided = adopting.decide(state, request, found, moment)
+            decided = adopting.decide_adoption(state, request, found, moment)
             return decided.events, decided.reply
 
         return await self._ask("adopt", decide)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
-        await self._following()
-        with self._questions.asking() as asking:
+        await self._await_answer_feed()
+        with self._questions.open_call_inquiries() as asking:
 
             def ask(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], AdoptionInquiry]:
-                asked = recovering.ask(state, request, self._fleet(), moment)
-                return (asked,), asking.open(asked)
+                asked = recovering.recovery_question(state, request, self._fleet(), moment)
+                return (asked,), asking.open_inquiry(asked)
 
             inquiry = await self._ask("recover_fleet", ask)
-            await self._answered(inquiry)
+            await self._await_answers(inquiry)
 
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.RecoverFleetReply]:
-            found = recovering.recover(state, request, inquiry.found.values(), inquiry.ends, moment, self._events_max)
+            found = recovering.decide_recovery(
+                state, request, inquiry.found.values(), inquiry.ends, moment, self._events_max
+            )
             return found.events, found.reply
 
         return await self._ask("recover_fleet", decide)
 
-    async def _following(self) -> None:
+    async def _await_answer_feed(self) -> None:
         """Waits until the answers are followed: an answer before that would be missed.
 
         Raises RequestError (UNAVAILABLE).
@@ -86,11 +88,11 @@ class Adoptions:
             text = "the log's answers cannot be read yet: retry with the same idempotency key"
             raise RequestError("UNAVAILABLE", text) from None
 
-    async def _answered(self, inquiry: AdoptionInquiry) -> None:
+    async def _await_answers(self, inquiry: AdoptionInquiry) -> None:
         try:
             async with asyncio.timeout(self._find_seconds):
                 await inquiry.complete.wait()
         except TimeoutError:
-            silent = listed(inquiry.missing())
+            silent = first_names_text(inquiry.unanswered_clusters())
             text = f"no answer from {silent} within {self._find_seconds:g} s: retry with the same idempotency key"
             raise RequestError("UNAVAILABLE", text) from None

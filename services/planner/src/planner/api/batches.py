@@ -13,7 +13,7 @@ from spillway.api import (
     PlanBatchRequest,
     RequestError,
     ScaleRequest,
-    invalid,
+    invalid_argument_error,
 )
 
 
@@ -33,25 +33,29 @@ def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest
     request.
     """
     if not 1 <= len(request.items) <= items_max:
-        raise invalid("items", len(request.items), f"1 to {items_max}")
+        raise invalid_argument_error("items", len(request.items), f"1 to {items_max}")
     found = []
     for index, item in enumerate(request.items):
         if (item.apply is None) == (item.scale is None):
-            raise invalid(f"items[{index}]", "both" if item.apply else "none", "an Apply or a Scale")
-        found.append(_applied(item.apply) if item.apply is not None else _scaled(item.scale))
+            raise invalid_argument_error(f"items[{index}]", "both" if item.apply else "none", "an Apply or a Scale")
+        found.append(_batched_apply(item.apply) if item.apply is not None else _batched_scale(item.scale))
     return found
 
 
-def _applied(request: ApplyRequest) -> BatchedRequest:
-    return BatchedRequest("apply", request, lambda state, moment: decisions.apply(state, request, moment).both)
+def _batched_apply(request: ApplyRequest) -> BatchedRequest:
+    return BatchedRequest(
+        "apply", request, lambda state, moment: decisions.decide_apply(state, request, moment).events_and_reply
+    )
 
 
-def _scaled(request: ScaleRequest | None) -> BatchedRequest:
+def _batched_scale(request: ScaleRequest | None) -> BatchedRequest:
     assert request is not None
-    return BatchedRequest("scale", request, lambda state, moment: decisions.scale(state, request, moment).both)
+    return BatchedRequest(
+        "scale", request, lambda state, moment: decisions.decide_scale(state, request, moment).events_and_reply
+    )
 
 
-def reply_of(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:
+def batch_reply(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:
     """Returns an answer for each item. If one is UNAVAILABLE, the call is: all are asked again, with their keys."""
     answers = []
     for entry in found:

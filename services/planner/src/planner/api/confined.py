@@ -43,7 +43,8 @@ def explanation_seen_by(caller: Caller, reply: ExplainReply) -> ExplainReply:
         replace(
             entry,
             reserved=tuple(
-                (name if caller.may_see(name.partition("/")[0]) else OTHERS, count) for name, count in entry.reserved
+                (name if caller.may_see_namespace(name.partition("/")[0]) else OTHERS, count)
+                for name, count in entry.reserved
             ),
         )
         for entry in reply.clusters

@@ -8,7 +8,7 @@ from planner.core.explaining import explanation
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.placement.replaying import NotReplayable
-from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid
+from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid_argument_error
 from spillway.events import DecisionRecorded
 from spillway.rpc.security import CALLER
 
@@ -22,10 +22,12 @@ class Explanations:
         self._history = history
         self._history_max = history_max
 
-    async def recorded(self, request: ExplainRequest) -> DecisionRecorded:
+    async def find_decision(self, request: ExplainRequest) -> DecisionRecorded:
         """Returns the decision that a request names. Raises RequestError when it is no longer kept."""
         if request.manifests or request.node or request.replicas >= 0:
-            raise invalid("decision", request.decision, "a past decision without manifests, replicas or node")
+            raise invalid_argument_error(
+                "decision", request.decision, "a past decision without manifests, replicas or node"
+            )
         namespace = request.namespace or "default"
         records = await self._history(namespace, request.name, self._history_max)
         for record in records:
@@ -36,10 +38,10 @@ class Explanations:
             "NOT_FOUND", f"decision {request.decision!r} of {namespace}/{request.name}: the last decisions are {known}"
         )
 
-    async def explain(
+    async def explain_placement(
         self, state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None
     ) -> ExplainReply:
-        steps = explanation.explain(state, request, moment, record)
+        steps = explanation.explain_placement(state, request, moment, record)
         try:
             while True:
                 next(steps)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from planner.core.explaining.exporting import Exported, events_of, held_back, hold_back
+from planner.core.explaining.exporting import Exported, exported_events, exported_holds, restore_hold
 from planner.core.explaining.simulating import rules_without_bounds
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
@@ -19,7 +19,15 @@ from planner.core.placement.recording import CODE_VERSION
 from spillway.addresses import EVENTS_BY_TOPIC
 from spillway.api import ExportedCount, ExportedEvent, ExportReply
 from spillway.events import CapacityChanged, CapacityReported
-from spillway.wire import TYPE_PREFIX, UnreadableMessage, decode, encode, event_type, pack_columns, unpack_columns
+from spillway.wire import (
+    TYPE_PREFIX,
+    UnreadableMessage,
+    decode_event,
+    encode_event,
+    event_type,
+    pack_columns,
+    unpack_columns,
+)
 
 EVENTS_AT_ONCE_MAX = 200
 BYTES_AT_ONCE_MAX = 1024 * 1024
@@ -33,14 +41,14 @@ class NotAnExport(Exception):
     """The data is no export that this version can read. The text says why."""
 
 
-def export(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[ExportReply]:
+def export_state(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[ExportReply]:
     """Yields the state in replies of bounded size. It may change between them (exporting.py says what that means)."""
-    yield ExportReply(fleet, at_ms, CODE_VERSION, state.rules.text(), held_back(state, now), counted=True)
+    yield ExportReply(fleet, at_ms, CODE_VERSION, state.rules.to_text(), exported_holds(state, now), counted=True)
     counts = Counter[str]()
     events: list[ExportedEvent] = []
     size = 0
-    for exported in events_of(state, now):
-        entry = _packed(exported)
+    for exported in exported_events(state, now):
+        entry = _pack_event(exported)
         if events and (len(events) == EVENTS_AT_ONCE_MAX or size + len(entry.value) > BYTES_AT_ONCE_MAX):
             yield ExportReply(events=tuple(events))
             events, size = [], 0
@@ -50,38 +58,38 @@ def export(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[
     yield ExportReply(events=tuple(events), counts=tuple(ExportedCount(*count) for count in sorted(counts.items())))
 
 
-def _packed(exported: Exported) -> ExportedEvent:
+def _pack_event(exported: Exported) -> ExportedEvent:
     event, columns = exported
     if isinstance(event, CapacityReported) and columns is not None:
         event = replace(event, columns=pack_columns(columns))
-    return ExportedEvent(event_type(event), encode(event))
+    return ExportedEvent(event_type(event), encode_event(event))
 
 
 def read_state(replies: Sequence[ExportReply]) -> PlannerState:
     """Returns the exported state, with rules that do not limit moves. Its clock is at NOW. Raises NotAnExport."""
     if not replies or not replies[0].settings:
         raise NotAnExport("it does not say with which settings")
-    _check_whole(replies)
+    _check_event_counts(replies)
     try:
-        state = PlannerState(rules_without_bounds(PlannerRules.of_text(replies[0].settings)))
+        state = PlannerState(rules_without_bounds(PlannerRules.from_text(replies[0].settings)))
         for reply in replies:
             for entry in reply.events:
-                _apply(state, entry)
+                _apply_exported_event(state, entry)
     except (BadDeclaration, UnreadableMessage, KeyError, ValueError, TypeError) as error:
         raise NotAnExport(f"an event of it cannot be read by this version: {error}") from error
     for hold in replies[0].held_back:
-        hold_back(state, hold, NOW)
+        restore_hold(state, hold, NOW)
     return state
 
 
-def is_counted(replies: Sequence[ExportReply]) -> bool:
+def has_event_counts(replies: Sequence[ExportReply]) -> bool:
     """Returns whether the export has the number of events. Without it, missing events cannot be found."""
     return bool(replies) and replies[0].counted
 
 
-def _check_whole(replies: Sequence[ExportReply]) -> None:
+def _check_event_counts(replies: Sequence[ExportReply]) -> None:
     """Raises NotAnExport when the numbers of events by type differ from those in the export."""
-    if not is_counted(replies):
+    if not has_event_counts(replies):
         return
     told = {count.type: count.events for count in replies[-1].counts}
     found = Counter(entry.type for reply in replies for entry in reply.events)
@@ -97,16 +105,16 @@ def _check_whole(replies: Sequence[ExportReply]) -> None:
         raise NotAnExport(f"records are missing, or there are too many: {counts}; {'; '.join(wrong)}")
 
 
-def _apply(state: PlannerState, entry: ExportedEvent) -> None:
-    event = decode(_TOPIC_BY_TYPE[entry.type], entry.type, entry.value)
+def _apply_exported_event(state: PlannerState, entry: ExportedEvent) -> None:
+    event = decode_event(_TOPIC_BY_TYPE[entry.type], entry.type, entry.value)
     if isinstance(event, CapacityReported | CapacityChanged):
-        state.apply(event, NOW, 0, unpack_columns(event.columns))
+        state.apply_event(event, NOW, 0, unpack_columns(event.columns))
     else:
         check_decidable(event)
-        state.apply(event, NOW)
+        state.apply_event(event, NOW)
 
 
-def save(replies: Sequence[ExportReply], path: Path) -> None:
+def save_export(replies: Sequence[ExportReply], path: Path) -> None:
     """Writes the replies as lines of JSON, gzipped.
 
     The counts are also in the first line, for files that are cut off.
@@ -116,7 +124,7 @@ def save(replies: Sequence[ExportReply], path: Path) -> None:
             file.write(msgspec.json.encode(reply) + b"\n")
 
 
-def load(path: Path) -> list[ExportReply]:
+def load_export(path: Path) -> list[ExportReply]:
     """Reads a file that save() wrote.
 
     Raises NotAnExport with the number of readable records when a file is cut off or damaged.
@@ -129,23 +137,23 @@ def load(path: Path) -> list[ExportReply]:
                 replies.append(msgspec.json.decode(line, type=ExportReply))
     except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
         if not replies:
-            raise NotAnExport(f"{path}: {_words(error)}") from error
+            raise NotAnExport(f"{path}: {_error_text(error)}") from error
         is_cut = isinstance(error, EOFError) or not line.endswith(b"\n")
-        trouble = "it is cut off" if is_cut else f"it is damaged ({_words(error)})"
-        raise NotAnExport(f"{path}: {trouble} after {_read_of(replies)}") from error
+        trouble = "it is cut off" if is_cut else f"it is damaged ({_error_text(error)})"
+        raise NotAnExport(f"{path}: {trouble} after {_records_read_text(replies)}") from error
     if not replies:
         raise NotAnExport(f"{path}: it is empty")
     first, *rest = replies
     if first.counted and not (rest and rest[-1].counts) and first.counts:
-        raise NotAnExport(f"{path}: it is cut off after {_read_of(replies)}")
+        raise NotAnExport(f"{path}: it is cut off after {_records_read_text(replies)}")
     return [replace(first, counts=()), *rest]
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
-def _read_of(replies: Sequence[ExportReply]) -> str:
+def _records_read_text(replies: Sequence[ExportReply]) -> str:
     """Returns a text with the number of records that were read, and the total if the file has it."""
     read = sum(len(reply.events) for reply in replies)
     told = sum(count.events for count in replies[0].counts)

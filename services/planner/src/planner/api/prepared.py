@@ -7,7 +7,7 @@ from planner.core.manifests.request import read_texts
 from spillway.api import ApplyRequest, CapacityRequest, ExplainRequest, PlanBatchRequest
 
 
-def prepared(request: Any, batch_items_max: int) -> Any:
+def prepare_request(request: Any, batch_items_max: int) -> Any:
     """Returns the request with what its manifests declare.
 
     Returns it unchanged when it has no manifests, when they belong to a declared workload, or when a batch has too many
@@ -16,7 +16,9 @@ def prepared(request: Any, batch_items_max: int) -> Any:
     if isinstance(request, PlanBatchRequest):
         if len(request.items) > batch_items_max:
             return request
-        items = (replace(item, apply=item.apply and prepared(item.apply, batch_items_max)) for item in request.items)
+        items = (
+            replace(item, apply=item.apply and prepare_request(item.apply, batch_items_max)) for item in request.items
+        )
         return PlanBatchRequest(tuple(items))
     reads = isinstance(request, ApplyRequest | CapacityRequest) or (
         isinstance(request, ExplainRequest) and bool(request.manifests) and not request.name

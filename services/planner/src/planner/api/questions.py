@@ -23,21 +23,21 @@ class AdoptionInquiry:
     ends: dict[str, WorkloadFound] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, found: WorkloadFound) -> None:
+    def note_answer(self, found: WorkloadFound) -> None:
         if found.cluster not in self.asked.clusters:
             return
         if found.name:
             self.found[found.cluster, found.namespace, found.name] = found
         else:
             self.ends[found.cluster] = found
-        if not self.missing():
+        if not self.unanswered_clusters():
             self.complete.set()
 
-    def missing(self) -> list[str]:
+    def unanswered_clusters(self) -> list[str]:
         """Returns the clusters that have not answered in full."""
         return [cluster for cluster in self.asked.clusters if not self._has_answered(cluster)]
 
-    def by_cluster(self) -> dict[str, WorkloadFound]:
+    def answers_by_cluster(self) -> dict[str, WorkloadFound]:
         """Returns the answers by cluster, for a question about one name."""
         return {cluster: found for (cluster, _, _), found in self.found.items()}
 
@@ -60,19 +60,19 @@ class AdoptionQuestions:
 
     async def run(self) -> None:
         """Follows the answers until cancelled."""
-        async with self._bus.follow((FOUND_WORKLOADS,), {}) as feed:
+        async with self._bus.follow_topics((FOUND_WORKLOADS,), {}) as feed:
             self.following.set()
             try:
                 async for batch in feed:
                     for record in batch.records:
                         found = record.event
                         if isinstance(found, WorkloadFound) and found.asked in self._open:
-                            self._open[found.asked].take(found)
+                            self._open[found.asked].note_answer(found)
             finally:
                 self.following.clear()
 
     @contextmanager
-    def asking(self) -> Iterator["CallInquiries"]:
+    def open_call_inquiries(self) -> Iterator["CallInquiries"]:
         asking = CallInquiries(self._open)
         try:
             yield asking
@@ -87,7 +87,7 @@ class CallInquiries:
         self._known = known
         self._mine: list[Generation] = []
 
-    def open(self, asked: AdoptionAsked) -> AdoptionInquiry:
+    def open_inquiry(self, asked: AdoptionAsked) -> AdoptionInquiry:
         """Opens an inquiry. Call it before the question is in the log, so that no answer is missed."""
         inquiry = self._known[asked.generation] = AdoptionInquiry(asked)
         self._mine.append(asked.generation)

@@ -11,8 +11,8 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import is_gone
 from planner.core.requests.answers import workload_reply
 from planner.log.intake import WATCHED, changed_keys
-from spillway.api import RequestError, WatchReply, WatchRequest, invalid
-from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, reached
+from spillway.api import RequestError, WatchReply, WatchRequest, invalid_argument_error
+from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, has_reached_ends
 from spillway.reasons import TOO_MANY_WATCHES
 
 Keys = set[tuple[str, str]]
@@ -31,7 +31,7 @@ class Watches:
         self._waiting_max = waiting_max
         self._queues: set[asyncio.Queue[tuple[Keys, str]]] = set()
 
-    def publish(self, records: tuple[Record, ...], positions: Offsets) -> None:
+    def publish_changes(self, records: tuple[Record, ...], positions: Offsets) -> None:
         keys = changed_keys(records)
         if not keys or not self._queues:
             return
@@ -57,29 +57,31 @@ class Watches:
         self._queues.add(queue)
         try:
             token = position_token(positions)
-            keys = set(current.state.workloads) if since is None else await self._since(since)
-            for reply in _replies(request, current.state, keys, token, everything=since is None):
+            keys = set(current.state.workloads) if since is None else await self._workloads_changed_since(since)
+            for reply in _watch_replies(request, current.state, keys, token, everything=since is None):
                 yield reply
             while queue in self._queues or not queue.empty():
                 keys, token = await queue.get()
-                for reply in _replies(request, current.state, keys, token):
+                for reply in _watch_replies(request, current.state, keys, token):
                     yield reply
             raise RequestError("ABORTED", "this watch is too slow: begin another watch at its last position")
         finally:
             self._queues.discard(queue)
 
-    async def _since(self, since: Offsets) -> Keys:
+    async def _workloads_changed_since(self, since: Offsets) -> Keys:
         """Returns the workloads that changed between a position and now."""
         keys: Keys = set()
         try:
-            async with self._bus.follow(WATCHED, since) as feed:
-                ends = await feed.ends()
+            async with self._bus.follow_topics(WATCHED, since) as feed:
+                ends = await feed.end_offsets()
                 async for batch in feed:
                     keys |= changed_keys(batch.records)
-                    if reached(batch.positions, ends):
+                    if has_reached_ends(batch.positions, ends):
                         break
         except (NoLog, OtherFleet) as error:
-            raise invalid("position", str(error), "a position of this log that Watch returned, or none") from error
+            raise invalid_argument_error(
+                "position", str(error), "a position of this log that Watch returned, or none"
+            ) from error
         return keys
 
 
@@ -90,7 +92,7 @@ class CurrentState:
         self.state = state
 
 
-def _replies(
+def _watch_replies(
     request: WatchRequest, state: PlannerState, keys: Iterable[tuple[str, str]], token: str, everything: bool = False
 ) -> Iterable[WatchReply]:
     for namespace, name in sorted(keys):
@@ -120,9 +122,9 @@ def read_position(token: str) -> Offsets:
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(token.encode()), 1_000_000)
         positions = {(str(topic), int(partition)): int(offset) for topic, partition, offset in json.loads(raw)}
     except (ValueError, zlib.error, TypeError, OverflowError, RecursionError) as error:
-        raise invalid("position", token, "a position that Watch returned") from error
+        raise invalid_argument_error("position", token, "a position that Watch returned") from error
     for (topic, partition), offset in positions.items():
         if topic in names and 0 <= partition <= PARTITION_MAX and 0 <= offset <= OFFSET_MAX:
             continue
-        raise invalid("position", token, "a position that Watch returned")
+        raise invalid_argument_error("position", token, "a position that Watch returned")
     return positions

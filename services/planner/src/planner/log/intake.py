@@ -68,18 +68,18 @@ class PlannerIntake:
         self._on_records = on_records
         self._blocks = CapacityStarts()
 
-    def starts(self, ends: Offsets) -> Offsets:
-        return self._blocks.take(lambda cluster: self.state.view(cluster).epoch)
+    def start_offsets(self, ends: Offsets) -> Offsets:
+        return self._blocks.take_start_offsets(lambda cluster: self.state.cluster_view(cluster).epoch)
 
-    def take(self, record: Record, live: bool) -> None:
+    def apply_record(self, record: Record, live: bool) -> None:
         """Applies a record. Raises BadDeclaration or UnreadableMessage."""
         if self.writing and record.topic in OWN:
             return
-        trace = tracing.carried(record.headers) if self.writing else ()
-        with tracing.process(record.topic, "planner", {"messaging.kafka.message.key": record.key}, trace):
-            self._take(record, live)
+        trace = tracing.select_trace_headers(record.headers) if self.writing else ()
+        with tracing.processing_span(record.topic, "planner", {"messaging.kafka.message.key": record.key}, trace):
+            self._apply_to_state(record, live)
 
-    def _take(self, record: Record, live: bool) -> None:
+    def _apply_to_state(self, record: Record, live: bool) -> None:
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
         event = record.event
         now = self._clock()
@@ -88,12 +88,12 @@ class PlannerIntake:
         if event is None:
             self.state.apply_tombstone(record.topic, record.key, record.offset)
         elif isinstance(event, CapacityReported | CapacityChanged):
-            self.state.apply(event, now, record.offset, unpack_columns(event.columns))
+            self.state.apply_event(event, now, record.offset, unpack_columns(event.columns))
             if isinstance(event, CapacityReported) and not live:
-                self._blocks.note(event, record.partition)
+                self._blocks.note_block(event, record.partition)
         else:
             check_decidable(event)
-            self.state.apply(event, now, record.offset)
+            self.state.apply_event(event, now, record.offset)
 
     def _with_time_in_log(self, event: CapacityChanged, now: float, live: bool) -> tuple[CapacityChanged, float]:
         """Returns the change with its age as of now, and the time to apply it at. NEVER: it makes no cluster fresh.
@@ -106,7 +106,7 @@ class PlannerIntake:
         unread_ms = round((now - self.caught_up_at) * 1000)
         return (replace(event, age_ms=event.age_ms + unread_ms) if event.age_ms >= 0 else event), now
 
-    async def taken(self, batch: RecordBatch, positions: Offsets) -> None:
+    async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
         if batch.records:
             self._on_records(batch.records, positions)
 

@@ -14,11 +14,11 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.requests.answers import workload_reply
 from planner.log.intake import changed_keys
 from spillway.addresses import DECISIONS
-from spillway.bus import Bus, BusUnavailable, Offsets, Record, RecordBatch, reached
+from spillway.bus import Bus, BusUnavailable, Offsets, Record, RecordBatch, has_reached_ends
 from spillway.events import CapacityReported, DecisionRecorded
 from spillway.model import NO_GENERATION, Generation
 from spillway.store import MemoryStore, RedisStore, StoreUnavailable
-from spillway.wire import TYPE_PREFIX, decode, encode
+from spillway.wire import TYPE_PREFIX, decode_event, encode_event
 
 Store = RedisStore | MemoryStore
 log = structlog.get_logger()
@@ -60,7 +60,7 @@ class Projection:
         self._appending = asyncio.Lock()
         self._read: dict[str, Generation] = {}
 
-    def observe(self, records: tuple[Record, ...], positions: Offsets) -> None:
+    def note_records(self, records: tuple[Record, ...], positions: Offsets) -> None:
         """Marks changed workloads and keeps the newest capacity, to be written later. Does not wait for the store."""
         self._dirty |= changed_keys(records)
         for record in records:
@@ -68,11 +68,11 @@ class Projection:
                 self._capacity[record.key] = record.value
                 self._dirty_capacity.add(record.key)
 
-    def begin(self) -> None:
+    def begin_turn(self) -> None:
         """Begins a turn: everything is written again."""
         self._complete = False
 
-    def wrote(self, events: Iterable[object]) -> None:
+    def queue_decisions(self, events: Iterable[object]) -> None:
         """Queues decisions that are now in the log, for the history in the store. Does not wait for the store.
 
         If too many decisions wait for the store, they are read from the log again.
@@ -87,17 +87,17 @@ class Projection:
     async def run(self, is_active: Callable[[], bool], pause_seconds: float = 0.5) -> None:
         """Writes changed values, and each decision once it is in the log, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._write_dirty(is_active, pause_seconds))
-            tasks.create_task(self._append_decided())
+            tasks.create_task(self._write_changes_in_loop(is_active, pause_seconds))
+            tasks.create_task(self._append_queued_decisions())
 
     async def history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
         """Returns the last decisions on a workload, newest first. Raises StoreUnavailable."""
         blobs = await self._store.history(f"decisions/{namespace}/{name}", limit)
         kind = TYPE_PREFIX + DecisionRecorded.__name__
-        found = (decode(DECISIONS.name, kind, blob) for blob in blobs)
+        found = (decode_event(DECISIONS.name, kind, blob) for blob in blobs)
         return tuple(event for event in found if isinstance(event, DecisionRecorded))
 
-    async def _write_dirty(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
+    async def _write_changes_in_loop(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
         while True:
             await asyncio.sleep(pause_seconds)
             if not is_active():
@@ -105,29 +105,29 @@ class Projection:
                 continue
             try:
                 if not self._complete or not await self._store.marker():
-                    await self._write_again()
-                await self._write()
+                    await self._write_everything()
+                await self._write_changed_values()
             except (StoreUnavailable, BusUnavailable) as error:
                 self._complete = False
                 log.warning("the store of projections or the log cannot be reached", error=str(error))
 
-    async def _write_again(self) -> None:
+    async def _write_everything(self) -> None:
         """Writes everything again: the store was flushed, is new, or may have missed something."""
         log.info("projecting everything again")
         self._complete = True
         self._dirty = set(self._state().workloads)
         self._dirty_capacity = set(self._capacity)
-        await self._write()
-        async with self._appending, self._bus.follow((DECISIONS,)) as feed:
+        await self._write_changed_values()
+        async with self._appending, self._bus.follow_topics((DECISIONS,)) as feed:
             self._gathering, self._decided, self._read = False, [], {}
             batches = aiter(feed)
-            await self._append_to(await feed.ends(), batches)
+            await self._append_until(await feed.end_offsets(), batches)
             self._gathering = True  # From here on new decisions are gathered; the next read fetches those before.
-            await self._append_to(await feed.ends(), batches)
+            await self._append_until(await feed.end_offsets(), batches)
         self._told.set()
         await self._store.set_marker("projected")
 
-    async def _write(self) -> None:
+    async def _write_changed_values(self) -> None:
         keys, capacity = self._dirty, self._dirty_capacity
         self._dirty, self._dirty_capacity = set(), set()
         state = self._state()
@@ -142,13 +142,13 @@ class Projection:
                 await self._store.put_many(values)
             if gone:
                 await self._store.delete(*gone)
-                await self._end(keys)
+                await self._expire_histories(keys)
         except StoreUnavailable:
             self._dirty |= keys
             self._dirty_capacity |= capacity
             raise
 
-    async def _append_decided(self) -> None:
+    async def _append_queued_decisions(self) -> None:
         while True:
             await self._told.wait()
             async with self._appending:
@@ -166,35 +166,35 @@ class Projection:
         """Appends the decisions that were not read from the log already."""
         read = self._read
         new = [event for event in decided if event.generation > read.get(_history_of(event), NO_GENERATION)]
-        await self._append([(_history_of(event), encode(event)) for event in new])
-        await self._end({(event.namespace, event.name) for event in new})
+        await self._append_entries([(_history_of(event), encode_event(event)) for event in new])
+        await self._expire_histories({(event.namespace, event.name) for event in new})
 
-    async def _append_to(self, ends: Offsets, batches: AsyncIterator[RecordBatch]) -> None:
+    async def _append_until(self, ends: Offsets, batches: AsyncIterator[RecordBatch]) -> None:
         async for batch in batches:
             await self._append_read(batch.records)
-            if reached(batch.positions, ends):
+            if has_reached_ends(batch.positions, ends):
                 return
 
     async def _append_read(self, records: tuple[Record, ...]) -> None:
         """Appends decisions in the log's order. A history is emptied before its first decision."""
         events = [(record.event, record.value) for record in records if isinstance(record.event, DecisionRecorded)]
         entries = [(_history_of(event), value) for event, value in events]
-        await self._begin([entry for entry in entries if entry[0] not in self._read])
-        await self._append([entry for entry in entries if entry[0] in self._read])
+        await self._replace_histories([entry for entry in entries if entry[0] not in self._read])
+        await self._append_entries([entry for entry in entries if entry[0] in self._read])
         self._read |= {_history_of(event): event.generation for event, _ in events}
-        await self._end({(event.namespace, event.name) for event, _ in events})
+        await self._expire_histories({(event.namespace, event.name) for event, _ in events})
 
-    async def _append(self, entries: Sequence[tuple[str, bytes]]) -> None:
+    async def _append_entries(self, entries: Sequence[tuple[str, bytes]]) -> None:
         await self._store.append_histories(entries, self._bounds.kept_max)
 
-    async def _end(self, keys: set[tuple[str, str]]) -> None:
+    async def _expire_histories(self, keys: set[tuple[str, str]]) -> None:
         """Sets the expiry of histories of workloads that are no longer declared."""
         known = self._state().workloads
         gone = [f"decisions/{key[0]}/{key[1]}" for key in sorted(keys) if key not in known]
         if gone:
             await self._store.end_histories(gone, self._bounds.gone_seconds)
 
-    async def _begin(self, entries: Sequence[tuple[str, bytes]]) -> None:
+    async def _replace_histories(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """Replaces one history after the other, so that each is absent only for a moment."""
         found: dict[str, list[tuple[str, bytes]]] = {}
         for entry in entries:

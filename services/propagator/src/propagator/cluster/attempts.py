@@ -23,39 +23,39 @@ class Attempts:
         self._alone = asyncio.Lock()
 
     @property
-    def failing(self) -> bool:
+    def is_failing(self) -> bool:
         """Returns whether the last attempts at the cluster failed."""
         return self._setbacks.count > 0
 
     @asynccontextmanager
-    async def attempt(self) -> AsyncIterator[None]:
+    async def paced_attempt(self) -> AsyncIterator[None]:
         """Runs one attempt. If the cluster does not answer, the next pause begins, and ClusterUnreachable is raised.
 
         A place among all clusters' attempts is taken only when the attempt is due, so a silent cluster does not block
         others.
         """
-        if not self.failing:
-            async with self._noted():
+        if not self.is_failing:
+            async with self._attempt_in_slot():
                 yield
             return
         async with self._alone:
             seconds = self._setbacks.pause_seconds(asyncio.get_running_loop().time())
             if seconds > 0:
                 await is_set_within(self._answered, seconds)
-            async with self._noted():
+            async with self._attempt_in_slot():
                 yield
 
-    def answered(self) -> None:
+    def note_cluster_answer(self) -> None:
         """Ends the pause because the cluster has answered: waiting attempts may begin."""
-        self._setbacks.end()
+        self._setbacks.note_success()
         self._answered.set()
 
     @asynccontextmanager
-    async def _noted(self) -> AsyncIterator[None]:
+    async def _attempt_in_slot(self) -> AsyncIterator[None]:
         async with self._slots:
             try:
                 yield
             except ClusterUnreachable:
                 self._answered.clear()
-                self._setbacks.note(asyncio.get_running_loop().time())
+                self._setbacks.note_failure(asyncio.get_running_loop().time())
                 raise

@@ -8,9 +8,9 @@ from typing import Any
 import structlog
 
 from propagator.core.desired import DesiredState, PartTarget
-from propagator.core.finding import answer, found_one
+from propagator.core.finding import adoption_answer, adoption_answer_for_object
 from propagator.core.kinds import DEPLOYMENT, KINDS
-from propagator.core.live import LABEL_FLEET, ownership_of
+from propagator.core.live import LABEL_FLEET, ownership_labels_of
 from propagator.settings import PropagatorSettings
 from spillway import tracing
 from spillway.addresses import ADOPTIONS
@@ -25,7 +25,7 @@ from spillway.clusters.api import (
 )
 from spillway.events import FOUND, FOUND_REFUSED, AdoptionAsked, WorkloadFound
 from spillway.fitting import FittingWriter
-from spillway.running.isolation import ends_the_process, note_failed
+from spillway.running.isolation import ends_the_process, note_failed_work
 
 Manifest = dict[str, Any]
 TEXT_CHARACTERS_MAX = 500
@@ -47,12 +47,12 @@ class Finder:
         self._cluster = cluster
         self._fleet = fleet
         self._api = api
-        self._writer = FittingWriter(bus, without_object)
+        self._writer = FittingWriter(bus, answer_without_object)
         self._desired = desired
         self._settings = settings
         self._questions: asyncio.Queue[tuple[AdoptionAsked, Headers]] = asyncio.Queue(settings.questions_waiting_max)
 
-    def ask(self, asked: AdoptionAsked, trace: Headers) -> None:
+    def queue_question(self, asked: AdoptionAsked, trace: Headers) -> None:
         try:
             self._questions.put_nowait((asked, trace))
         except asyncio.QueueFull:
@@ -65,30 +65,30 @@ class Finder:
     async def run(self) -> None:
         while True:
             asked, trace = await self._questions.get()
-            with tracing.process(ADOPTIONS.name, "propagator", {"k8s.cluster.name": self._cluster}, trace):
-                await self._publish(await self._answers_alone(asked))
+            with tracing.processing_span(ADOPTIONS.name, "propagator", {"k8s.cluster.name": self._cluster}, trace):
+                await self._publish(await self._answers_despite_errors(asked))
 
-    async def _answers_alone(self, asked: AdoptionAsked) -> list[WorkloadFound]:
+    async def _answers_despite_errors(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         """Answers as `_answers` does.
 
         An unexpected error becomes the answer to this question and stops nothing else.
         """
         try:
-            return await self._answers(asked)
+            return await self._answers_to_question(asked)
         except Exception as error:
             if ends_the_process(error):
                 raise
-            note_failed("propagator", "workload", error, cluster=self._cluster, asked=str(asked.generation))
+            note_failed_work("propagator", "workload", error, cluster=self._cluster, asked=str(asked.generation))
             target = PartTarget(self._cluster, asked.namespace, asked.name)
             text = f"propagator met an error of its own: {type(error).__name__}: {error}"
-            return [answer(asked, target, FOUND_REFUSED, text[:TEXT_CHARACTERS_MAX])]
+            return [adoption_answer(asked, target, FOUND_REFUSED, text[:TEXT_CHARACTERS_MAX])]
 
-    async def _answers(self, asked: AdoptionAsked) -> list[WorkloadFound]:
+    async def _answers_to_question(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         target = PartTarget(self._cluster, asked.namespace, asked.name)
         try:
             if asked.fleet_before:
-                return await self._of_fleet(asked)
-            return [await self._of_name(asked, target)]
+                return await self._find_fleet_workloads(asked)
+            return [await self._find_named_workload(asked, target)]
         except ClusterUnreachable as error:
             log.warning(
                 "a question before an adoption is not answered",
@@ -96,20 +96,20 @@ class Finder:
                 asked=asked.name,
                 error=str(error),
             )
-            return [answer(asked, target, FOUND_REFUSED, error.text_for_callers)]
+            return [adoption_answer(asked, target, FOUND_REFUSED, error.text_for_callers)]
 
-    async def _of_name(self, asked: AdoptionAsked, target: PartTarget) -> WorkloadFound:
+    async def _find_named_workload(self, asked: AdoptionAsked, target: PartTarget) -> WorkloadFound:
         found = await self._api.get(DEPLOYMENTS, target.namespace, target.name)
         found = {**found, "kind": DEPLOYMENT} if found else None  # The answer may name another kind.
-        fleet = ownership_of(found)[LABEL_FLEET] if found else ""
+        fleet = ownership_labels_of(found)[LABEL_FLEET] if found else ""
         dependencies: list[tuple[str, Manifest]] = []
         if fleet:
-            dependencies = await self._labelled(fleet, target.namespace)
+            dependencies = await self._list_labelled_dependencies(fleet, target.namespace)
         scalers = await self._api.list(HORIZONTAL_POD_AUTOSCALERS, target.namespace) if found else []
-        placed = self._desired.lists(target)
-        return found_one(asked, target, self._fleet, found, dependencies, scalers, placed)
+        placed = self._desired.is_target_listed(target)
+        return adoption_answer_for_object(asked, target, self._fleet, found, dependencies, scalers, placed)
 
-    async def _of_fleet(self, asked: AdoptionAsked) -> list[WorkloadFound]:
+    async def _find_fleet_workloads(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         selector = f"{LABEL_FLEET}={asked.fleet_before}"
         by_name: dict[tuple[str, str], list[Manifest]] = {}
         for name, of in KINDS.items():
@@ -117,7 +117,7 @@ class Finder:
                 place = (one["metadata"]["namespace"], one["metadata"]["name"])
                 by_name.setdefault(place, []).append({**one, "kind": name, "apiVersion": of.api_version})
         by_namespace: dict[str, list[tuple[str, Manifest]]] = {}
-        for kind, one in await self._labelled(asked.fleet_before):
+        for kind, one in await self._list_labelled_dependencies(asked.fleet_before):
             by_namespace.setdefault(one["metadata"]["namespace"], []).append((kind, one))
         scalers_by_namespace: dict[str, list[Manifest]] = {}
         for one in await self._api.list(HORIZONTAL_POD_AUTOSCALERS) if by_name else ():
@@ -127,16 +127,20 @@ class Finder:
             target = PartTarget(self._cluster, *place)
             if others:
                 text = f"a {one['kind']} and a {others[0]['kind']} have this name: a name is one workload of one kind"
-                found.append(answer(asked, target, FOUND_REFUSED, text, found=one))
+                found.append(adoption_answer(asked, target, FOUND_REFUSED, text, found=one))
                 continue
             along = by_namespace.get(target.namespace, ())
             scalers = scalers_by_namespace.get(target.namespace, ())
-            found.append(found_one(asked, target, self._fleet, one, along, scalers, self._desired.lists(target)))
+            found.append(
+                adoption_answer_for_object(
+                    asked, target, self._fleet, one, along, scalers, self._desired.is_target_listed(target)
+                )
+            )
         alone = sum(map(len, by_namespace.values())) - sum(len(one.dependencies) for one in found)
         note = f"{alone} ConfigMaps or Services with the label go with no workload that was found" if alone else ""
-        return [*found, answer(asked, PartTarget(self._cluster, "", ""), FOUND, note, objects=len(found))]
+        return [*found, adoption_answer(asked, PartTarget(self._cluster, "", ""), FOUND, note, objects=len(found))]
 
-    async def _labelled(self, fleet: str, namespace: str = "") -> list[tuple[str, Manifest]]:
+    async def _list_labelled_dependencies(self, fleet: str, namespace: str = "") -> list[tuple[str, Manifest]]:
         selector = f"{LABEL_FLEET}={fleet}"
         lists = [(kind, await self._api.list(of, namespace, selector)) for kind, of in DEPENDENCIES.items()]
         return [(kind, one) for kind, found in lists for one in found]
@@ -163,5 +167,5 @@ class Finder:
             )
 
 
-def without_object(found: WorkloadFound, why: str) -> WorkloadFound:
+def answer_without_object(found: WorkloadFound, why: str) -> WorkloadFound:
     return replace(found, state=FOUND_REFUSED, message=f"too long to be said: {why}", manifest=b"", dependencies=())

@@ -27,7 +27,7 @@ from propagator.core.actions import (
     Write,
 )
 from propagator.core.desired import PartTarget
-from propagator.core.finding import scales
+from propagator.core.finding import has_scale_target
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
     IN_NO_NAMESPACE,
@@ -56,7 +56,7 @@ from spillway.clusters.api import (
     NotFound,
     Refused,
 )
-from spillway.kubernetes.live_objects import declared_form
+from spillway.kubernetes.live_objects import manifest_of_live_object
 from spillway.kubernetes.objects import (
     ABSENT,
     PRIORITY_CLASSES,
@@ -106,15 +106,15 @@ class MemberCluster:
         self._settings = settings
         self._not_looked_for: set[PartTarget] = set()
 
-    async def read(
+    async def read_live_state(
         self, target: PartTarget, references: Iterable[DependencyReference], kind: str = DEPLOYMENT
     ) -> LiveState:
         """Reads the workload's object and these dependencies of any owner, from the store and not from a cache."""
         names = sorted(references)
-        workload = self._get(KINDS[kind].served, target.namespace, target.name)
-        dependencies = (self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names)
-        manifests = await self._few_at_once(chain((workload,), dependencies))
-        return _with_workload(
+        workload = self._get_object(KINDS[kind].served, target.namespace, target.name)
+        dependencies = (self._get_object(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names)
+        manifests = await self._gather_in_groups(chain((workload,), dependencies))
+        return _live_state_with_workload(
             LiveState(
                 read=True,
                 dependencies={
@@ -127,7 +127,7 @@ class MemberCluster:
             kind,
         )
 
-    async def carry_out(self, action: Write | Question, target: PartTarget, live: LiveState) -> LiveState:
+    async def carry_out_action(self, action: Write | Question, target: PartTarget, live: LiveState) -> LiveState:
         """Carries out the action and returns the state after it.
 
         live: has the object that a Delete or a patch is about.
@@ -136,44 +136,46 @@ class MemberCluster:
         there = KINDS[kind_there].served
         match action:
             case Look(references):
-                return live.with_looked(await self.look(target, references))
+                return live.with_lookup_results(await self.existence_by_reference(target, references))
             case LookForRivals():
-                return replace(live, rivals=await self._rivals(target, live))
+                return replace(live, rivals=await self._find_rival_scalers(target, live))
             case ReadAfresh(of_kind):
-                return await self.read(target, live.dependencies, of_kind)
+                return await self.read_live_state(target, live.dependencies, of_kind)
             case (
                 PatchMarks(change, resource_version)
                 | PatchReplicas(change, resource_version)
                 | ScaleDown(change, resource_version)
             ):
-                made = await self._patch(there, target, target.name, change, resource_version)
-                return _with_workload(live, made, kind_there)
+                made = await self._patch_object(there, target, target.name, change, resource_version)
+                return _live_state_with_workload(live, made, kind_there)
             case PatchDependencyMarks(reference, change, resource_version):
                 kind = KIND_BY_NAME[reference.kind]
-                made = await self._patch(kind, target, reference.name, change, resource_version)
+                made = await self._patch_object(kind, target, reference.name, change, resource_version)
                 return live.with_dependency(reference, dependency_from_manifest(made))
             case EnsureNamespace(name):
                 await self._ensure_namespace(name)
-                return live.with_looked({DependencyReference("Namespace", name): True})
+                return live.with_lookup_results({DependencyReference("Namespace", name): True})
             case Create(manifest):
-                made = await self._apply(KINDS[manifest["kind"]].served, manifest, ABSENT)
-                return _with_workload(replace(live, read=True), made, manifest["kind"])
+                made = await self._apply_object(KINDS[manifest["kind"]].served, manifest, ABSENT)
+                return _live_state_with_workload(replace(live, read=True), made, manifest["kind"])
             case Apply(manifest, resource_version):
-                made = await self._apply(KINDS[manifest["kind"]].served, manifest, resource_version)
-                return _with_workload(live, made, manifest["kind"])
+                made = await self._apply_object(KINDS[manifest["kind"]].served, manifest, resource_version)
+                return _live_state_with_workload(live, made, manifest["kind"])
             case Delete(uid, resource_version):
-                await self._delete(there, target.namespace, target.name, (uid, resource_version))
-                return _with_workload(live, await self._get(there, target.namespace, target.name), kind_there)
+                await self._delete_object(there, target.namespace, target.name, (uid, resource_version))
+                return _live_state_with_workload(
+                    live, await self._get_object(there, target.namespace, target.name), kind_there
+                )
             case ApplyDependency(reference, manifest, resource_version):
-                made = await self._apply(KIND_BY_NAME[reference.kind], manifest, resource_version or ABSENT)
+                made = await self._apply_object(KIND_BY_NAME[reference.kind], manifest, resource_version or ABSENT)
                 return live.with_dependency(reference, dependency_from_manifest(made))
             case DeleteDependency(reference, uid, resource_version):
                 kind = KIND_BY_NAME[reference.kind]
-                await self._delete(kind, target.namespace, reference.name, (uid, resource_version))
-                found = await self._get(kind, target.namespace, reference.name)
+                await self._delete_object(kind, target.namespace, reference.name, (uid, resource_version))
+                found = await self._get_object(kind, target.namespace, reference.name)
                 return live.with_dependency(reference, dependency_from_manifest(found) if found else None)
 
-    async def look(
+    async def existence_by_reference(
         self, target: PartTarget, references: frozenset[DependencyReference]
     ) -> dict[DependencyReference, bool]:
         """Returns for each reference whether the object exists.
@@ -192,34 +194,36 @@ class MemberCluster:
                 count=len(beyond),
                 first=str(beyond[0]),
             )
-        found = await self._few_at_once(self._exists(target.namespace, reference) for reference in asked)
+        found = await self._gather_in_groups(
+            self._is_taken_as_existing(target.namespace, reference) for reference in asked
+        )
         return {**dict(zip(asked, found, strict=True)), **dict.fromkeys(beyond, True)}
 
-    async def _few_at_once(self, calls: Iterator[Awaitable[T]]) -> list[T]:
+    async def _gather_in_groups(self, calls: Iterator[Awaitable[T]]) -> list[T]:
         """Returns the answers in order. Calls after the first group with a failure are not made."""
         answers: list[T] = []
         while few := tuple(islice(calls, self._settings.references_at_once)):
             answers += await asyncio.gather(*few)
         return answers
 
-    async def _rivals(self, target: PartTarget, live: LiveState) -> tuple[str, ...]:
+    async def _find_rival_scalers(self, target: PartTarget, live: LiveState) -> tuple[str, ...]:
         """Returns, for users, the autoscalers of the object and the other field managers of its replicas."""
         kind = live.workload.kind if live.workload is not None else DEPLOYMENT
         managers = [name for name in live.replicas_managers if name != self._api.settings.field_manager]
         try:
-            listed = await self._counted("read", self._api.list(HORIZONTAL_POD_AUTOSCALERS, target.namespace))
+            listed = await self._run_counted_call("read", self._api.list(HORIZONTAL_POD_AUTOSCALERS, target.namespace))
         except ClusterUnreachable as error:
             if error.reason not in ("forbidden", "garbage"):
                 raise
             log.info("other scalers are known from field managers alone", cluster=self._api.name, error=str(error))
             listed = []  # The account may not list autoscalers, or the cluster does not serve them.
-        scalers = [one["metadata"]["name"] for one in listed if scales(one, target.name, kind)]
+        scalers = [one["metadata"]["name"] for one in listed if has_scale_target(one, target.name, kind)]
         return (
             *(f"HorizontalPodAutoscaler {name}" for name in sorted(scalers)),
             *(f"field manager {name}" for name in managers),
         )
 
-    async def _exists(self, namespace: str, reference: DependencyReference) -> bool:
+    async def _is_taken_as_existing(self, namespace: str, reference: DependencyReference) -> bool:
         """Returns whether the cluster has an object that a template names.
 
         A missing right affects this workload only and does not make the cluster lost; the object then counts as there.
@@ -229,7 +233,7 @@ class MemberCluster:
         if not is_object_name(reference.name):
             return False
         try:
-            return await self._found(namespace, reference)
+            return await self._is_object_found(namespace, reference)
         except ClusterUnreachable as error:
             if error.reason != "forbidden":
                 raise
@@ -242,19 +246,19 @@ class MemberCluster:
             )
             return True
 
-    async def _found(self, namespace: str, reference: DependencyReference) -> bool:
+    async def _is_object_found(self, namespace: str, reference: DependencyReference) -> bool:
         if reference.kind == "Namespace":
             return await self._has_namespace(reference.name)
         if reference.kind == "Secret":
             # A list asks for metadata alone, so that no secret's content ever comes here.
             listed = self._api.list(SECRETS, namespace, field_selector=f"metadata.name={reference.name}")
-            return bool(await self._counted("read", listed))
+            return bool(await self._run_counted_call("read", listed))
         namespace = "" if reference.kind in IN_NO_NAMESPACE else namespace
-        return await self._get(KIND_BY_NAME[reference.kind], namespace, reference.name) is not None
+        return await self._get_object(KIND_BY_NAME[reference.kind], namespace, reference.name) is not None
 
     async def _has_namespace(self, name: str) -> bool:
-        if not self.namespaces.has(name) and await self._get(NAMESPACES, "", name) is not None:
-            self.namespaces.note(name)
+        if not self.namespaces.has(name) and await self._get_object(NAMESPACES, "", name) is not None:
+            self.namespaces.note_existing(name)
         return self.namespaces.has(name)
 
     async def _ensure_namespace(self, name: str) -> None:
@@ -270,46 +274,46 @@ class MemberCluster:
             "metadata": {"name": name, "labels": {LABEL_FLEET: self._fleet, **enforced}},
         }
         try:
-            await self._create(NAMESPACES, manifest)
+            await self._create_object(NAMESPACES, manifest)
         except AlreadyExists:
             return  # Somebody created it first, which is just as good.
-        self.namespaces.note(name)
+        self.namespaces.note_existing(name)
         log.info("namespace created", cluster=self._api.name, namespace=name)
 
-    async def _get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
-        return await self._counted("read", self._api.get(kind, namespace, name))
+    async def _get_object(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        return await self._run_counted_call("read", self._api.get(kind, namespace, name))
 
-    async def _create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        return await self._counted("create", self._api.create(kind, manifest))
+    async def _create_object(self, kind: Kind, manifest: Manifest) -> Manifest:
+        return await self._run_counted_call("create", self._api.create(kind, manifest))
 
-    async def _apply(self, kind: Kind, manifest: Manifest, resource_version: str) -> Manifest:
+    async def _apply_object(self, kind: Kind, manifest: Manifest, resource_version: str) -> Manifest:
         # The apply is forced, because it shall overrule the changes of other managers. The rules before it have checked
         # that the object is ours.
         call = self._api.apply(kind, manifest, resource_version=resource_version, force=True)
         namespace = manifest["metadata"]["namespace"]
         try:
-            return await self._counted("create" if resource_version == ABSENT else "apply", call)
+            return await self._run_counted_call("create" if resource_version == ABSENT else "apply", call)
         except NotFound as error:
             if not self.namespaces.has(namespace):
                 raise
-            self.namespaces.doubt(namespace)
+            self.namespaces.forget_namespace(namespace)
             raise Conflict(error.reason, f"perhaps gone since it was seen: {error.message}") from error
 
-    async def _patch(
+    async def _patch_object(
         self, kind: Kind, target: PartTarget, name: str, change: Manifest, resource_version: str
     ) -> Manifest:
         call = self._api.patch(kind, target.namespace, name, change, resource_version=resource_version)
         try:
-            return await self._counted("patch", call)
+            return await self._run_counted_call("patch", call)
         except NotFound as error:
             raise Conflict(error.reason, f"gone since it was read: {error.message}") from error
 
-    async def _delete(self, kind: Kind, namespace: str, name: str, seen: tuple[str, str]) -> None:
+    async def _delete_object(self, kind: Kind, namespace: str, name: str, seen: tuple[str, str]) -> None:
         uid, resource_version = seen
         call = self._api.delete(kind, namespace, name, uid=uid, resource_version=resource_version)
-        await self._counted("delete", call)
+        await self._run_counted_call("delete", call)
 
-    async def _counted(self, verb: str, call: Awaitable[T]) -> T:
+    async def _run_counted_call(self, verb: str, call: Awaitable[T]) -> T:
         began = self._clock()
         outcome = "done"
         try:
@@ -330,14 +334,14 @@ class MemberCluster:
             metrics.OPERATION_SECONDS.labels(verb).observe(self._clock() - began)
 
 
-def _with_workload(live: LiveState, manifest: Manifest | None, kind: str) -> LiveState:
+def _live_state_with_workload(live: LiveState, manifest: Manifest | None, kind: str) -> LiveState:
     """Returns the LiveState with the object of this answer in it. kind: the kind that was asked for."""
     if manifest is None:
         return replace(live, workload=None, spec=None, managed=(), replicas_managers=())
     return replace(
         live,
         workload=workload_from_manifest(manifest, kind),
-        spec=declared_form(manifest, kind, KINDS[kind].api_version)["spec"],
+        spec=manifest_of_live_object(manifest, kind, KINDS[kind].api_version)["spec"],
         managed=managed_fields(manifest),
         replicas_managers=replicas_managers(manifest, kind),
     )

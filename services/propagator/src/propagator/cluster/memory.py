@@ -7,7 +7,7 @@ from propagator.cluster.mirror import DependencyOwner
 from propagator.core.actions import Hold, PropagationRules
 from propagator.core.desired import PartTarget
 from propagator.core.manifests import workload_label
-from propagator.core.reconcile import WriteHistory, seeded
+from propagator.core.reconcile import WriteHistory, history_from_status
 from propagator.core.status import AttemptOutcome
 from propagator.settings import PropagatorSettings
 from spillway import metrics
@@ -21,7 +21,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.model import ObjectReference
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 
 SETTLED = (STATE_ABSENT, STATE_DISOWNED, STATE_ENDED)
 """States with nothing left to do. They are neither counted as held back nor tried again."""
@@ -53,42 +53,42 @@ class AttemptMemory:
     failed: int = 0
 
     @property
-    def lacks(self) -> tuple[ObjectReference, ...]:
+    def missing_objects(self) -> tuple[ObjectReference, ...]:
         """Returns the objects that were missing at the last try."""
         return self.outcome.missing if self.outcome is not None else ()
 
-    def due(self, now: float) -> None:
+    def note_work_due(self, now: float) -> None:
         """Starts the time that the work takes, for the metric; does nothing if work was due already."""
         if self.due_since is None:
             self.due_since = now
 
-    def went_well(self, now: float) -> None:
+    def note_success(self, now: float) -> None:
         """Records that the cluster is as it should be, and how long that took since the work was due."""
         if self.due_since is not None:
             metrics.PLACEMENT_SECONDS.observe(now - self.due_since)
         self.due_since = None
         self.failed = 0
-        self.hold_over()
-        self._become(None)
+        self.end_hold()
+        self._set_outcome(None)
 
-    def ended_in(self, outcome: AttemptOutcome, settings: PropagatorSettings) -> float | None:
+    def note_outcome(self, outcome: AttemptOutcome, settings: PropagatorSettings) -> float | None:
         """Stores the outcome. Returns the seconds until the next try; None when another try cannot help."""
         self.due_since = None
         self.failed = 0
-        self.hold_over()
+        self.end_hold()
         before = self.outcome
         if before is None or (before.version, before.state) != (outcome.version, outcome.state):
             self.retries = 0
-        self._become(outcome)
+        self._set_outcome(outcome)
         if outcome.state in NOT_TRIED_AGAIN:
             return None
         missing = outcome.state == STATE_DEPENDENCY_MISSING
         longest = settings.missing_retry_longest_seconds if missing else settings.retry_longest_seconds
-        seconds = doubled_seconds(settings.retry_first_seconds, longest, self.retries)
+        seconds = doubled_pause_seconds(settings.retry_first_seconds, longest, self.retries)
         self.retries += 1
         return seconds
 
-    def held(self, hold: Hold, now: float, settings: PropagatorSettings) -> float | None:
+    def note_hold(self, hold: Hold, now: float, settings: PropagatorSettings) -> float | None:
         """Stores the hold. Returns the seconds until the next look; None when only a record or an event ends it."""
         self.hold, self.failed = hold, 0
         if self.held_since is None:
@@ -96,19 +96,19 @@ class AttemptMemory:
         left = self.held_since + settings.hold_said_seconds - now
         return min((pause for pause in (left, hold.seconds) if pause > 0), default=None)
 
-    def met_a_bug(self, hold: Hold, now: float, settings: PropagatorSettings) -> float:
+    def note_unexpected_error(self, hold: Hold, now: float, settings: PropagatorSettings) -> float:
         """Counts an unexpected error. Returns the seconds until the next try; the hold is published until then."""
         self.looked_at, self.hold = True, hold
         self.held_since = now if self.held_since is None else self.held_since
-        seconds = doubled_seconds(settings.failed_first_seconds, settings.failed_longest_seconds, self.failed)
+        seconds = doubled_pause_seconds(settings.failed_first_seconds, settings.failed_longest_seconds, self.failed)
         self.failed += 1
         return seconds
 
-    def hold_over(self) -> None:
+    def end_hold(self) -> None:
         """Ends the hold and its time."""
         self.hold = self.held_since = None
 
-    def hold_to_say(self, now: float, settings: PropagatorSettings) -> str:
+    def hold_reason_to_publish(self, now: float, settings: PropagatorSettings) -> str:
         """Returns the reason of the hold if its status must have it: at once if lasting, else after hold_said_seconds.
 
         Returns an empty text before that, and without a hold.
@@ -120,9 +120,9 @@ class AttemptMemory:
 
     def close(self) -> None:
         """Removes the outcome from the metrics, because the memory is dropped."""
-        self._become(None)
+        self._set_outcome(None)
 
-    def _become(self, outcome: AttemptOutcome | None) -> None:
+    def _set_outcome(self, outcome: AttemptOutcome | None) -> None:
         for said, by in ((self.outcome, -1), (outcome, 1)):
             if said is not None and said.state not in SETTLED:
                 metrics.OBJECTS_HELD.labels(said.state).inc(by)
@@ -155,21 +155,21 @@ class AttemptMemories:
         if target not in self._memories:
             said = self._logged(target)
             kind = said.kind if said is not None and said.state != STATE_ORPHANED else ""
-            self._memories[target] = AttemptMemory(seeded(said, self._clock(), self._rules), kind=kind)
-            self._target_by_owner[_owner(target)] = target
+            self._memories[target] = AttemptMemory(history_from_status(said, self._clock(), self._rules), kind=kind)
+            self._target_by_owner[_dependency_owner_of(target)] = target
 
     def forget(self, target: PartTarget) -> None:
         memory = self._memories.pop(target, None)
         if memory is not None:
             memory.close()
-            self._target_by_owner.pop(_owner(target), None)
+            self._target_by_owner.pop(_dependency_owner_of(target), None)
 
-    def owns(self, owner: DependencyOwner) -> bool:
+    def has_target_of_owner(self, owner: DependencyOwner) -> bool:
         return owner in self._target_by_owner
 
-    def owned_by(self, owners: frozenset[DependencyOwner]) -> frozenset[PartTarget]:
+    def targets_of_owners(self, owners: frozenset[DependencyOwner]) -> frozenset[PartTarget]:
         return frozenset(self._target_by_owner[owner] for owner in owners if owner in self._target_by_owner)
 
 
-def _owner(target: PartTarget) -> DependencyOwner:
+def _dependency_owner_of(target: PartTarget) -> DependencyOwner:
     return DependencyOwner(target.namespace, workload_label(target.name))

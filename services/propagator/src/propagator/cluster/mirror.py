@@ -49,61 +49,62 @@ class ObjectMirror:
         self._dependencies: dict[DependencyPlace, LiveDependency] = {}
         self._references_by_owner: dict[DependencyOwner, set[DependencyReference]] = {}
 
-    def workload(self, target: PartTarget, kind: str) -> LiveWorkload | None:
+    def workload_of_kind(self, target: PartTarget, kind: str) -> LiveWorkload | None:
         return self.workloads.get(target, {}).get(kind)
 
-    def newest(self, target: PartTarget) -> LiveWorkload | None:
+    def newest_workload(self, target: PartTarget) -> LiveWorkload | None:
         """Returns the object that the newest placement wrote, of all kinds with this name; None without an object."""
         return max(self.workloads.get(target, {}).values(), key=lambda one: (one.version, one.kind), default=None)
 
-    def has(self, target: PartTarget) -> bool:
+    def has_objects_of_target(self, target: PartTarget) -> bool:
         """Returns whether the cluster has an object or a dependency of this target."""
-        return target in self.workloads or bool(self.references(target))
+        return target in self.workloads or bool(self.dependency_references_of(target))
 
-    def live(self, target: PartTarget, kind: str) -> LiveState:
+    def live_state_of(self, target: PartTarget, kind: str) -> LiveState:
         return LiveState(
-            workload=self.workload(target, kind),
+            workload=self.workload_of_kind(target, kind),
             dependencies={
-                ref: self._dependencies[DependencyPlace(target.namespace, ref)] for ref in self.references(target)
+                ref: self._dependencies[DependencyPlace(target.namespace, ref)]
+                for ref in self.dependency_references_of(target)
             },
         )
 
-    def references(self, target: PartTarget) -> frozenset[DependencyReference]:
+    def dependency_references_of(self, target: PartTarget) -> frozenset[DependencyReference]:
         """Returns the ConfigMaps and Services whose marks name this workload."""
-        return frozenset(self._references_by_owner.get(_owner_of(target), ()))
+        return frozenset(self._references_by_owner.get(_dependency_owner_of(target), ()))
 
-    def unlisted(self, owners: Iterable[DependencyOwner]) -> frozenset[PartTarget]:
+    def unlisted_targets(self, owners: Iterable[DependencyOwner]) -> frozenset[PartTarget]:
         """Returns the targets of these owners, which no placement lists.
 
         A label may be a shortened name: the target is an object with that label, else it is named like the label.
         """
-        return frozenset(self._owned_by(owner) for owner in owners if owner.label)
+        return frozenset(self._target_of_owner(owner) for owner in owners if owner.label)
 
-    def targets(self) -> frozenset[PartTarget]:
+    def targets_with_objects(self) -> frozenset[PartTarget]:
         """Returns all targets that have an object or a dependency in the cluster."""
-        return frozenset(self.workloads) | self.unlisted(self._references_by_owner)
+        return frozenset(self.workloads) | self.unlisted_targets(self._references_by_owner)
 
-    def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[PartTarget]:
+    def replace_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[PartTarget]:
         """Replaces all objects of one kind. Returns the targets that had one before or have one now."""
         before = frozenset(target for target, known in self.workloads.items() if kind in known)
         for target in before:
             self.put_workload(target, kind, None)
-        listed = [(self._target(found), workload_from_struct(found)) for found in objects]
+        listed = [(self._target_of_object(found), workload_from_struct(found)) for found in objects]
         for target, shown in listed:
             self.put_workload(target, shown.kind, shown)
         return before | {target for target, _ in listed}
 
     def upsert_workload(self, found: Workload) -> PartTarget | None:
         """Stores a changed object and returns its target; None if an answer to our own request had this state."""
-        target, shown = self._target(found), workload_from_struct(found)
-        if self.workload(target, shown.kind) == shown:
+        target, shown = self._target_of_object(found), workload_from_struct(found)
+        if self.workload_of_kind(target, shown.kind) == shown:
             return None
         self.put_workload(target, shown.kind, shown)
         return target
 
     def remove_workload(self, found: Workload) -> PartTarget:
-        target, kind = self._target(found), workload_from_struct(found).kind
-        known = self.workload(target, kind)
+        target, kind = self._target_of_object(found), workload_from_struct(found).kind
+        known = self.workload_of_kind(target, kind)
         if known is not None and known.marks.uid == found.metadata.uid:
             self.put_workload(target, kind, None)
         return target
@@ -115,12 +116,12 @@ class ObjectMirror:
         if found is None:
             by_kind.pop(kind, None)
         else:
-            by_kind[kind] = _newer(found, by_kind.get(kind))
+            by_kind[kind] = _newer_state(found, by_kind.get(kind))
         if not by_kind:
             del self.workloads[target]
             self._drop_label(target)
 
-    def list_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[DependencyOwner]:
+    def replace_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[DependencyOwner]:
         """Replaces all dependencies of one kind. Returns the owners that had one before or have one now."""
         gone = [place for place in self._dependencies if place.reference.kind == kind]
         owners = {owner for place in gone for owner in self._put_dependency(place, None)}
@@ -153,7 +154,7 @@ class ObjectMirror:
             if not references:
                 del self._references_by_owner[owner]
         if found is not None:
-            kept = _newer(found, known)
+            kept = _newer_state(found, known)
             self._dependencies[place] = kept
             owner = DependencyOwner(place.namespace, kept.marks.workload)
             owners.add(owner)
@@ -166,16 +167,16 @@ class ObjectMirror:
         A shorter label is the workload's name itself.
         """
         if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
-            self._long_by_owner.setdefault(_owner_of(target), {})[target] = None
+            self._long_by_owner.setdefault(_dependency_owner_of(target), {})[target] = None
 
     def _drop_label(self, target: PartTarget) -> None:
         if len(target.name) >= LABEL_VALUE_LENGTH_MAX:
-            owner = _owner_of(target)
+            owner = _dependency_owner_of(target)
             del self._long_by_owner[owner][target]
             if not self._long_by_owner[owner]:
                 del self._long_by_owner[owner]
 
-    def _owned_by(self, owner: DependencyOwner) -> PartTarget:
+    def _target_of_owner(self, owner: DependencyOwner) -> PartTarget:
         """Returns the workload of a label.
 
         Tenants of a cluster write labels, so the cost does not grow with the workloads.
@@ -183,21 +184,21 @@ class ObjectMirror:
         first = next(iter(self._long_by_owner.get(owner, ())), None)
         return first if first is not None else PartTarget(self._cluster, owner.namespace, owner.label)
 
-    def _target(self, found: Workload) -> PartTarget:
+    def _target_of_object(self, found: Workload) -> PartTarget:
         return PartTarget(self._cluster, found.metadata.namespace, found.metadata.name)
 
 
-def _owner_of(target: PartTarget) -> DependencyOwner:
+def _dependency_owner_of(target: PartTarget) -> DependencyOwner:
     return DependencyOwner(target.namespace, workload_label(target.name))
 
 
-def _newer(found: Found, known: Found | None) -> Found:
+def _newer_state(found: Found, known: Found | None) -> Found:
     """Returns the newer of two states of one object. A watch may still deliver a state from before our own request."""
     if known is None or known.marks.uid != found.marks.uid:
         return found
-    return known if _order(known.marks) > _order(found.marks) else found
+    return known if _resource_version_number(known.marks) > _resource_version_number(found.marks) else found
 
 
-def _order(marks: ObjectMarks) -> int:
+def _resource_version_number(marks: ObjectMarks) -> int:
     """Returns the resource version as a number that rises with each change; 0 for one that is no number."""
     return version_number(marks.resource_version) or 0

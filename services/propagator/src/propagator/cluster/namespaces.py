@@ -25,7 +25,7 @@ class ClusterNamespaces:
         since = self._missing_since.get(name)
         return since is not None and self._clock() - since < self._missing_seconds
 
-    def note(self, name: str) -> None:
+    def note_existing(self, name: str) -> None:
         """Records that the namespace exists, so that it need not be created or looked up."""
         self._seen.add(name)
         self._missing_since.pop(name, None)
@@ -35,6 +35,6 @@ class ClusterNamespaces:
         self._missing_since = {known: since for known, since in self._missing_since.items() if self.lacks(known)}
         self._missing_since[name] = self._clock()
 
-    def doubt(self, name: str) -> None:
+    def forget_namespace(self, name: str) -> None:
         """Forgets that the namespace exists, because it may be gone."""
         self._seen.discard(name)

@@ -9,12 +9,12 @@ import structlog
 from propagator.cluster.attempts import Attempts
 from propagator.cluster.member import MemberCluster
 from propagator.core.admission import (
-    no_namespace,
+    missing_namespace_text,
     outcome_of_refusal,
-    pod_to_try,
-    read_pod,
-    state_without,
-    words_of_refusal,
+    pod_for_dry_run,
+    read_dry_run_answer,
+    refusal_without_pod_name,
+    shape_state_with_missing,
 )
 from propagator.core.desired import DesiredState, PartTarget
 from propagator.core.live import IN_NO_NAMESPACE
@@ -28,7 +28,7 @@ from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted
 from spillway.fitting import FittingWriter
 from spillway.model import ObjectReference, Shape
-from spillway.running.isolation import ends_the_process, note_failed
+from spillway.running.isolation import ends_the_process, note_failed_work
 from spillway.waiting import is_set_within
 
 SWEEP_SECONDS = 60.0
@@ -60,7 +60,7 @@ class ShapeAsker:
         self._epoch = epoch
         self._api = api
         self._member = member
-        self._writer = FittingWriter[ShapeAdmitted | Tombstone](bus, without_shape)
+        self._writer = FittingWriter[ShapeAdmitted | Tombstone](bus, answer_without_shape)
         self._desired = desired
         self._attempts = attempts
         self._namespaces = member.namespaces
@@ -68,7 +68,7 @@ class ShapeAsker:
         self._sequence = 0
         self._overruled: dict[str, None] = {}
         self._unused: dict[str, float] = {}
-        self._questions = ShapeQuestions(_rules(settings))
+        self._questions = ShapeQuestions(_ask_rules_from_settings(settings))
         self._to_say: asyncio.Queue[Said] = asyncio.Queue(settings.status_batch)
         self._asked_by = tracing.Origins[str]()
         self._woken = asyncio.Event()
@@ -77,97 +77,97 @@ class ShapeAsker:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.shapes_at_once):
-                group.create_task(self._work())
-            group.create_task(self._sweep())
+                group.create_task(self._answer_questions())
+            group.create_task(self._sweep_templates())
             group.create_task(self._publish())
 
-    def note(self, target: PartTarget) -> None:
+    def update_target_template(self, target: PartTarget) -> None:
         """Updates the question about the target: its placement may have another template now."""
-        self._questions.note(target, self._desired.template(target), self._clock())
+        self._questions.set_target_template(target, self._desired.wanted_template(target), self._clock())
         self._woken.set()
 
-    def knows(self, digest: str) -> bool:
+    def has_admitted_shape(self, digest: str) -> bool:
         """Returns whether the log has an answer that admits pods of this template."""
         known = self._desired.shapes.get(self._cluster, {}).get(digest)
         return known is not None and known.state == SHAPE_ADMITTED
 
-    def ask(self, template: NamedTemplate, trace: Headers) -> None:
+    def queue_question(self, template: NamedTemplate, trace: Headers) -> None:
         """Queues a question for a planner that waits for the answer."""
-        if not self._questions.ask(template, self._clock()):
+        if not self._questions.add_planner_question(template, self._clock()):
             log.warning(
                 "a dry run is not made: too many questions wait", cluster=self._cluster, template=template.digest
             )
             return
-        self._asked_by.note(template.digest, trace)
+        self._asked_by.note_origin(template.digest, trace)
         self._woken.set()
 
-    def contradict(self, digest: str) -> None:
+    def republish_answer(self, digest: str) -> None:
         """Publishes our answer again, because an instance whose turn is over has published one after ours."""
         self._overruled[digest] = None
         self._woken.set()
 
-    def ask_again(self, digest: str) -> None:
+    def ask_template_again(self, digest: str) -> None:
         """Asks again, because the log's answer is gone or outdated.
 
         Nothing happens when no placement has this template here.
         """
-        self._questions.lost(digest, self._clock())
+        self._questions.note_answer_lost(digest, self._clock())
         self._woken.set()
 
-    def look_again(self, target: PartTarget) -> None:
+    def ask_target_template_again(self, target: PartTarget) -> None:
         """Asks again about the target's template, because an object that it names went missing or appeared."""
-        template = self._desired.template(target)
+        template = self._desired.wanted_template(target)
         if template is not None:
-            self.ask_again(template.digest)
+            self.ask_template_again(template.digest)
 
-    async def _work(self) -> None:
+    async def _answer_questions(self) -> None:
         while True:
             self._woken.clear()
-            await self._say_again()
-            template = self._questions.take(self._clock())
+            await self._queue_overruled_answers()
+            template = self._questions.take_due_template(self._clock())
             if template is None:
                 due = self._questions.next_due() - self._clock()
                 await is_set_within(self._woken, SWEEP_SECONDS if due == ASKED else max(SHORTEST_SECONDS, due))
                 continue
             self._woken.set()  # Another question may be due; this wakes the next worker.
-            about, trace = {"k8s.cluster.name": self._cluster}, self._asked_by.take(template.digest)
-            with tracing.process(SHAPES_ASKED.name, "propagator", about, trace):
-                found, missing = await self._found(template)
-                found = (state_without(found[0], missing), *found[1:])
-                self._questions.answered(template.digest, found[0], self._clock())
-                await self._say(template, found, missing)
+            about, trace = {"k8s.cluster.name": self._cluster}, self._asked_by.take_origin(template.digest)
+            with tracing.processing_span(SHAPES_ASKED.name, "propagator", about, trace):
+                found, missing = await self._ask_shape_and_missing(template)
+                found = (shape_state_with_missing(found[0], missing), *found[1:])
+                self._questions.note_answer(template.digest, found[0], self._clock())
+                await self._queue_answer_if_new(template, found, missing)
 
-    async def _found(self, template: NamedTemplate) -> tuple[Found, Missing | None]:
+    async def _ask_shape_and_missing(self, template: NamedTemplate) -> tuple[Found, Missing | None]:
         """Returns the answer of the cluster and the missing objects.
 
         An unexpected error is limited to this template: its shape counts as unknown, and it is asked about again.
         """
         try:
             async with asyncio.TaskGroup() as group:
-                asked = group.create_task(self._ask(template))
-                missing = group.create_task(self._missing(template))
+                asked = group.create_task(self._dry_run_pod(template))
+                missing = group.create_task(self._find_missing_objects(template))
             return asked.result(), missing.result()
         except Exception as error:
             if ends_the_process(error):
                 raise
-            note_failed("propagator", "template", error, cluster=self._cluster, template=template.digest)
+            note_failed_work("propagator", "template", error, cluster=self._cluster, template=template.digest)
             return (SHAPE_UNASKED, f"an error of our own: {type(error).__name__}", None), None
 
-    async def _ask(self, template: NamedTemplate) -> Found:
-        if self._attempts.failing:
+    async def _dry_run_pod(self, template: NamedTemplate) -> Found:
+        if self._attempts.is_failing:
             return SHAPE_UNASKED, "the cluster is not reached", None
         if self._namespaces.lacks(template.namespace):
-            return SHAPE_UNASKED, no_namespace(template.namespace), None
-        pod = pod_to_try(template.pod, template.namespace, template.name, template.digest)
+            return SHAPE_UNASKED, missing_namespace_text(template.namespace), None
+        pod = pod_for_dry_run(template.pod, template.namespace, template.name, template.digest)
         try:
             async with asyncio.timeout(self._settings.shape_timeout_seconds):
-                made = await self._api.try_create(PODS, template.namespace, pod)
+                made = await self._api.dry_run_create(PODS, template.namespace, pod)
         except Refused as refused:
             metrics.OPERATIONS.labels("dry-run", "refused").inc()
-            if refused.message == no_namespace(template.namespace):
+            if refused.message == missing_namespace_text(template.namespace):
                 self._namespaces.note_missing(template.namespace)
             state = outcome_of_refusal(refused.status, refused.message)
-            return state, words_of_refusal(refused.message, template.name), None
+            return state, refusal_without_pod_name(refused.message, template.name), None
         except ClusterUnreachable as error:
             metrics.OPERATIONS.labels("dry-run", "unreachable").inc()
             log.info("a dry run was not answered", cluster=self._cluster, template=template.digest, error=str(error))
@@ -176,14 +176,14 @@ class ShapeAsker:
             metrics.OPERATIONS.labels("dry-run", "unreachable").inc()
             return SHAPE_UNASKED, str(error) or f"no answer within {self._settings.shape_timeout_seconds} s", None
         metrics.OPERATIONS.labels("dry-run", "done").inc()
-        return read_pod(made, template.pod, template.namespace)
+        return read_dry_run_answer(made, template.pod, template.namespace)
 
-    async def _missing(self, template: NamedTemplate) -> Missing | None:
+    async def _find_missing_objects(self, template: NamedTemplate) -> Missing | None:
         """Returns the objects that the template names and the cluster lacks; None while that is not known."""
         references = pod_references(template.pod)
         if not references:
             return ()
-        if self._attempts.failing:
+        if self._attempts.is_failing:
             return None
         if self._namespaces.lacks(template.namespace):
             named = sorted(references)[: self._settings.references_max]
@@ -192,12 +192,12 @@ class ShapeAsker:
             try:
                 async with asyncio.timeout(self._settings.shape_timeout_seconds):
                     target = PartTarget(self._cluster, template.namespace, template.name)
-                    looked = await self._member.look(target, references)
+                    looked = await self._member.existence_by_reference(target, references)
             except (ClusterUnreachable, Refused, TimeoutError):
                 return None
-        return tuple(one.within(template.namespace) for one in sorted(looked) if not looked[one])
+        return tuple(one.to_object_reference(template.namespace) for one in sorted(looked) if not looked[one])
 
-    async def _say(self, template: NamedTemplate, found: Found, missing: Missing | None) -> None:
+    async def _queue_answer_if_new(self, template: NamedTemplate, found: Found, missing: Missing | None) -> None:
         """Queues the answer for publishing when it is news.
 
         A template that was admitted once stays admitted while the cluster cannot be asked.
@@ -215,12 +215,12 @@ class ShapeAsker:
         self._sequence += 1
         names = template.digest, self._cluster, self._epoch, self._sequence, template.namespace
         event = ShapeAdmitted(*names, state, message, shape, missing or ())
-        usual = state == SHAPE_ADMITTED or message == no_namespace(template.namespace)
+        usual = state == SHAPE_ADMITTED or message == missing_namespace_text(template.namespace)
         tell = log.debug if usual else log.warning
         tell("shape said", cluster=self._cluster, template=template.digest, state=state, message=message)
-        await self._to_say.put((event, tracing.headers()))
+        await self._to_say.put((event, tracing.current_trace_headers()))
 
-    async def _say_again(self) -> None:
+    async def _queue_overruled_answers(self) -> None:
         while self._overruled:
             digest = next(iter(self._overruled))
             del self._overruled[digest]
@@ -250,7 +250,7 @@ class ShapeAsker:
                     log.warning("admitted shapes are not published yet", **about, error=str(error))
                     await asyncio.sleep(self._settings.bus_retry_seconds)
 
-    async def _sweep(self) -> None:
+    async def _sweep_templates(self) -> None:
         """Forgets the answers about templates that have not been declared for long, and asks again about hindered ones.
 
         Hindered templates were refused, or named a missing object. The planner places none of them here, so only a new
@@ -258,23 +258,25 @@ class ShapeAsker:
         """
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            now, borne = self._clock(), self._desired.digests()
+            now, borne = self._clock(), self._desired.declared_template_digests()
             said = self._desired.shapes.get(self._cluster, {})
             self._unused = {digest: self._unused.get(digest, now) for digest in said if digest not in borne}
             for digest, since in list(self._unused.items()):
-                if now - since >= self._unused_seconds(said[digest]):
+                if now - since >= self._seconds_until_forgotten(said[digest]):
                     await self._to_say.put((Tombstone(shape_address(digest, self._cluster)), ()))
                     del self._unused[digest]
-            for template in self._desired.hindered(self._cluster):
-                if template.digest not in self._questions and self._questions.ask(template, self._clock()):
+            for template in self._desired.hindered_templates(self._cluster):
+                if template.digest not in self._questions and self._questions.add_planner_question(
+                    template, self._clock()
+                ):
                     self._woken.set()
 
-    def _unused_seconds(self, said: ShapeAdmitted) -> float:
+    def _seconds_until_forgotten(self, said: ShapeAdmitted) -> float:
         soon = said.state == SHAPE_REFUSED or said.missing
         return self._settings.shape_refused_unused_seconds if soon else self._settings.shape_unused_seconds
 
 
-def without_shape(event: ShapeAdmitted | Tombstone, why: str) -> ShapeAdmitted | Tombstone | None:
+def answer_without_shape(event: ShapeAdmitted | Tombstone, why: str) -> ShapeAdmitted | Tombstone | None:
     """Returns the answer as unknown, when a record cannot hold the shape. An admitted answer without a shape would be
     wrong: it says that the cluster admits the pod as written."""
     if isinstance(event, Tombstone):
@@ -282,7 +284,7 @@ def without_shape(event: ShapeAdmitted | Tombstone, why: str) -> ShapeAdmitted |
     return replace(event, state=SHAPE_UNASKED, message=f"too long to be said: {why}", shape=None, missing=())
 
 
-def _rules(settings: PropagatorSettings) -> AskRules:
+def _ask_rules_from_settings(settings: PropagatorSettings) -> AskRules:
     return AskRules(
         age_max=settings.shape_age_max_seconds,
         retry_first=settings.shape_retry_first_seconds,

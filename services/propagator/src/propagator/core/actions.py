@@ -8,7 +8,7 @@ from propagator.core.live import DependencyReference, LiveWorkload, ObjectMarks
 from propagator.core.manifests import Manifest, workload_label
 from spillway.events import STATE_DEPENDENCY_MISSING, JobEnd
 from spillway.model import ObjectReference, Part
-from spillway.texts import counted, object_name
+from spillway.texts import counted_noun, object_name
 
 ERROR_CHARACTERS_MAX = 300
 FINALIZERS_SHOWN = 3
@@ -127,9 +127,9 @@ class Report:
     job: JobEnd | None = None
 
 
-def lacks(missing: Iterable[DependencyReference], namespace: str, note: str = "") -> Report:
+def missing_objects_report(missing: Iterable[DependencyReference], namespace: str, note: str = "") -> Report:
     """Returns the report for missing objects. note: the reason, for users, why one of them cannot be created."""
-    named = tuple(one.within(namespace) for one in sorted(missing))
+    named = tuple(one.to_object_reference(namespace) for one in sorted(missing))
     return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(object_name, named))}{note}", missing=named)
 
 
@@ -152,14 +152,14 @@ def hold_while_deleted(marks: ObjectMarks, what: str) -> Hold:
     return Hold(f"{what} is being deleted" + (f", and kept by its finalizers: {kept_by}" if kept_by else ""))
 
 
-def above(found: LiveWorkload, part: Part) -> Hold:
+def hold_for_newer_object(found: LiveWorkload, part: Part) -> Hold:
     """Returns the hold for an object with a higher version than its part. The log lacks the newer placement."""
     differs = found.spec_replicas != part.replicas and not part.adopting and not part.disowning
-    numbers = f": it has {counted(found.spec_replicas)}, {part.replicas} decided" if differs else ""
+    numbers = f": it has {counted_noun(found.spec_replicas)}, {part.replicas} decided" if differs else ""
     return Hold(f"the object is at {found.version}, above {part.version}{numbers}", lasting=True)
 
 
-def bug_met(error: str) -> Hold:
+def hold_after_error(error: str) -> Hold:
     """Returns the hold after an unexpected error of ours: the object stays as it is and is tried again."""
     return Hold(f"propagator met an error of its own at it: {error[:ERROR_CHARACTERS_MAX]}", lasting=True)
 
@@ -207,12 +207,12 @@ Action = Write | Question | Report | Hold | Nothing
 NOTHING = Nothing()
 
 
-def is_ours(marks: ObjectMarks, target: PartTarget, fleet: str) -> bool:
+def is_owned_by_target(marks: ObjectMarks, target: PartTarget, fleet: str) -> bool:
     """Returns whether the marks name this fleet and the target's workload."""
     return marks.fleet == fleet and marks.workload == workload_label(target.name)
 
 
-def owner_of(marks: ObjectMarks, rules: PropagationRules) -> str:
+def ownership_text(marks: ObjectMarks, rules: PropagationRules) -> str:
     if not marks.fleet:
         return "is not this fleet's"
     if marks.fleet != rules.fleet:

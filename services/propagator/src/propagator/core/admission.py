@@ -11,9 +11,9 @@ from typing import Any
 
 from spillway.api import RequestError
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED
-from spillway.kubernetes.pod_shape import TEMPLATE_HASH_LABELS, bare, shape_of
+from spillway.kubernetes.pod_shape import TEMPLATE_HASH_LABELS, shape_of, shape_without_notes
 from spillway.model import ObjectReference, Shape
-from spillway.texts import cut
+from spillway.texts import cut_text
 
 Manifest = dict[str, Any]
 
@@ -33,7 +33,7 @@ DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unrea
 NoSchedule, too."""
 
 
-def pod_to_try(template: Mapping[str, Any], namespace: str, name: str, digest: str) -> Manifest:
+def pod_for_dry_run(template: Mapping[str, Any], namespace: str, name: str, digest: str) -> Manifest:
     """Returns the pod as the ReplicaSet controller makes it, but without an owner, because no ReplicaSet exists."""
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), TEMPLATE_HASH_LABELS[0]: digest[:10]}
@@ -45,8 +45,8 @@ def pod_to_try(template: Mapping[str, Any], namespace: str, name: str, digest: s
 
 def admitted_shape(pod: Manifest, template: Mapping[str, Any], namespace: str) -> Shape | None:
     """Returns the shape of the pod; None when it equals the template's. Raises RequestError when it cannot be read."""
-    declared = bare(shape_of(template, namespace, "template"))
-    found = bare(shape_of(_as_template(pod, template), namespace, "pod"))
+    declared = shape_without_notes(shape_of(template, namespace, "template"))
+    found = shape_without_notes(shape_of(_template_of_pod(pod, template), namespace, "pod"))
     same = found == declared and found.traits == declared.traits
     return None if same else replace(found, template=declared.template)
 
@@ -59,7 +59,7 @@ def outcome_of_refusal(status: int, message: str) -> str:
     return SHAPE_UNASKED if passing or status == NOT_FOUND else SHAPE_REFUSED
 
 
-def state_without(state: str, missing: Iterable[ObjectReference] | None) -> str:
+def shape_state_with_missing(state: str, missing: Iterable[ObjectReference] | None) -> str:
     """Returns the state of an answer when these objects are missing. None: nobody could look for them.
 
     A refused template that lacks an object which admission requires counts as unknown. It may be admitted once the
@@ -69,12 +69,12 @@ def state_without(state: str, missing: Iterable[ObjectReference] | None) -> str:
     return SHAPE_UNASKED if state == SHAPE_REFUSED and lacks else state
 
 
-def no_namespace(namespace: str) -> str:
+def missing_namespace_text(namespace: str) -> str:
     """Returns the message with which a cluster refuses to create anything in a namespace that it lacks."""
     return f'namespaces "{namespace}" not found'
 
 
-def words_of_refusal(message: str, name: str) -> str:
+def refusal_without_pod_name(message: str, name: str) -> str:
     """Returns the cluster's message without the generated pod name. With that name, every refusal would look new."""
     prefix = f"{name}-"[:NAME_LENGTH_MAX]
     if f'"{prefix}' not in message:
@@ -82,45 +82,47 @@ def words_of_refusal(message: str, name: str) -> str:
     return re.sub(rf'"{re.escape(prefix)}[a-z0-9]+"', f'"{prefix}…"', message)
 
 
-def read_pod(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tuple[str, str, Shape | None]:
+def read_dry_run_answer(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tuple[str, str, Shape | None]:
     """Returns state, message and shape for the pod that a dry run returned."""
     try:
         return SHAPE_ADMITTED, "", admitted_shape(pod, template, namespace)
     except RequestError as error:
-        return SHAPE_UNASKED, cut(f"what came back cannot be read: {error.text}", WORDS_MAX), None
+        return SHAPE_UNASKED, cut_text(f"what came back cannot be read: {error.text}", WORDS_MAX), None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        return SHAPE_UNASKED, cut(f"what came back is no pod: {error!r}", WORDS_MAX), None
+        return SHAPE_UNASKED, cut_text(f"what came back is no pod: {error!r}", WORDS_MAX), None
 
 
-def _as_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
+def _template_of_pod(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
     """Returns the pod in the form of a template, without the parts that are added to any pod."""
     own = (template.get("metadata") or {}).get("labels") or {}
     labels = pod["metadata"].get("labels") or {}
     kept = {key: value for key, value in labels.items() if key in own or key not in TEMPLATE_HASH_LABELS}
     spec = dict(pod["spec"])
     tolerated = template["spec"].get("tolerations") or ()
-    tolerations = [one for one in spec.get("tolerations") or () if one in tolerated or not _is_default(one)]
+    tolerations = [one for one in spec.get("tolerations") or () if one in tolerated or not _is_default_toleration(one)]
     spec |= {"tolerations": tolerations} if "tolerations" in spec else {}
     if "topologySpreadConstraints" in spec:
-        spec["topologySpreadConstraints"] = [_unmerged(one) for one in spec["topologySpreadConstraints"]]
+        spec["topologySpreadConstraints"] = [
+            _term_without_merged_keys(one) for one in spec["topologySpreadConstraints"]
+        ]
     if "affinity" in spec:
-        spec["affinity"] = {kind: _unmerged_terms(terms) for kind, terms in spec["affinity"].items()}
+        spec["affinity"] = {kind: _affinity_without_merged_keys(terms) for kind, terms in spec["affinity"].items()}
     return {"metadata": {"labels": kept}, "spec": spec}
 
 
-def _is_default(toleration: Mapping[str, Any]) -> bool:
+def _is_default_toleration(toleration: Mapping[str, Any]) -> bool:
     lasting = toleration.get("effect") != "NoExecute" or "tolerationSeconds" not in toleration
     return toleration.get("key") in DEFAULT_TOLERATIONS and not lasting
 
 
-def _unmerged_terms(affinity: Mapping[str, Any]) -> dict[str, Any]:
+def _affinity_without_merged_keys(affinity: Mapping[str, Any]) -> dict[str, Any]:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     if not isinstance(affinity.get(required), list):  # Node affinity is one selector, with nothing merged into it.
         return dict(affinity)
-    return {**affinity, required: [_unmerged(one) for one in affinity[required]]}
+    return {**affinity, required: [_term_without_merged_keys(one) for one in affinity[required]]}
 
 
-def _unmerged(term: Mapping[str, Any]) -> dict[str, Any]:
+def _term_without_merged_keys(term: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the term without the requirements that the server made from (mis)matchLabelKeys.
 
     A selector may not use these keys otherwise, so every requirement on them is the server's.

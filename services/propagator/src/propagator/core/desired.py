@@ -10,11 +10,11 @@ from typing import NamedTuple
 from propagator.core.manifests import (
     BadManifest,
     NamedTemplate,
-    bears_earlier,
-    digests_of,
     earlier_manifest,
-    template_named,
+    has_earlier_template,
+    template_digests_of,
     template_of,
+    template_with_digest,
 )
 from spillway.addresses import (
     CLUSTERS,
@@ -93,32 +93,32 @@ class DesiredState:
         self.shapes: dict[str, dict[str, ShapeAdmitted]] = {}
         """The last shape in the log, by cluster and by digest of the template."""
 
-    def apply(self, topic: str, key: str, event: Event | None) -> TouchedTargets:
+    def apply_record(self, topic: str, key: str, event: Event | None) -> TouchedTargets:
         """Applies one record. An event of None is a tombstone of that key."""
         match event:
             case ClusterJoined():
-                return self._joined(event)
+                return self._apply_cluster_joined(event)
             case ClusterLeft():
                 return TouchedTargets(clusters=self.clusters.pop(event.cluster, None) is not None)
             case WorkloadDeclared():
-                return self._declared(event)
+                return self._apply_workload_declared(event)
             case DependencyDeclared():
-                return self._dependency_declared(key, event)
+                return self._apply_dependency_declared(key, event)
             case PlacementDecided():
-                return self._placed(event)
+                return self._apply_placement_decided(event)
             case WorkloadObserved():
-                self._observed(event)
+                self._apply_workload_observed(event)
                 return UNTOUCHED
             case ShapeAdmitted():
-                self._admitted(event)
+                self._apply_shape_admitted(event)
                 return UNTOUCHED
             case None:
-                return self._forgotten(topic, key)
+                return self._apply_tombstone(topic, key)
             case _:
                 return UNTOUCHED
 
     @property
-    def empty(self) -> bool:
+    def has_no_placements(self) -> bool:
         """Returns whether the log has no placement at all."""
         return not self._placements
 
@@ -126,15 +126,15 @@ class DesiredState:
         """Returns every workload that this cluster has or may still have."""
         return frozenset(self._targets_by_cluster.get(cluster, ()))
 
-    def lists(self, target: PartTarget) -> bool:
+    def is_target_listed(self, target: PartTarget) -> bool:
         """Returns whether a placement lists the target."""
         return target in self._parts
 
-    def status(self, target: PartTarget) -> WorkloadObserved | None:
+    def logged_status(self, target: PartTarget) -> WorkloadObserved | None:
         """Returns the last status that the log has of the target."""
         return self._statuses.get(target)
 
-    def wanted(self, target: PartTarget) -> WantedState | None:
+    def wanted_state(self, target: PartTarget) -> WantedState | None:
         """Returns what the log wants of the target; None when no placement lists it.
 
         With None nothing may be done for it; above all, nothing may be deleted.
@@ -151,33 +151,33 @@ class DesiredState:
             known = "none" if declaration is None else str(declaration.generation)
             lacking = f"the declaration of generation {placement.workload_generation} (known: {known})"
             return WantedState(target, part, declaration, (), lacking, joined_at)
-        if bears_earlier(declaration, part) and earlier_manifest(declaration, part) is None:
+        if has_earlier_template(declaration, part) and earlier_manifest(declaration, part) is None:
             lacking = f"the template of generation {part.template_generation}, which the declaration does not have"
             return WantedState(target, part, declaration, (), lacking, joined_at)
         found, lacking = self._dependencies_of(declaration)
         return WantedState(target, part, declaration, found, lacking, joined_at)
 
-    def template(self, target: PartTarget) -> NamedTemplate | None:
+    def wanted_template(self, target: PartTarget) -> NamedTemplate | None:
         """Returns the pod template that shall run at the target.
 
         None when nothing shall run there, or when the template cannot be read yet.
         """
-        wanted = self.wanted(target)
+        wanted = self.wanted_state(target)
         if wanted is None or wanted.declaration is None or wanted.part.removing or wanted.part.disowning:
             return None
         declaration, part = wanted.declaration, wanted.part
-        if bears_earlier(declaration, part) and earlier_manifest(declaration, part) is None:
+        if has_earlier_template(declaration, part) and earlier_manifest(declaration, part) is None:
             return None
         try:
             return template_of(declaration, part)
         except BadManifest:
             return None
 
-    def digests(self) -> frozenset[str]:
+    def declared_template_digests(self) -> frozenset[str]:
         """Returns the digests of every pod template that is declared."""
-        return frozenset(digest for declared in self._workloads.values() for digest in digests_of(declared))
+        return frozenset(digest for declared in self._workloads.values() for digest in template_digests_of(declared))
 
-    def hindered(self, cluster: str) -> Iterator[NamedTemplate]:
+    def hindered_templates(self, cluster: str) -> Iterator[NamedTemplate]:
         """Yields the declared pod templates that are hindered in this cluster.
 
         By its last answer, the cluster refuses their pods or lacks an object that they name.
@@ -185,13 +185,13 @@ class DesiredState:
         said = self.shapes.get(cluster, {}).values()
         wanted = {one.template for one in said if one.state == SHAPE_REFUSED or one.missing}
         for declared in self._workloads.values() if wanted else ():
-            for digest in wanted & digests_of(declared):
-                template = template_named(digest, declared)
+            for digest in wanted & template_digests_of(declared):
+                template = template_with_digest(digest, declared)
                 if template is not None:
                     wanted.discard(digest)
                     yield template
 
-    def superseded(self) -> frozenset[PartTarget]:
+    def targets_of_obsolete_statuses(self) -> frozenset[PartTarget]:
         """Returns the targets whose status must be deleted, because nobody will write one for them again.
 
         These are targets without a placement. The status of an orphan is deleted by the worker of its cluster, and here
@@ -207,7 +207,7 @@ class DesiredState:
             )
         )
 
-    def orphans_said(self, cluster: str) -> frozenset[PartTarget]:
+    def logged_orphans(self, cluster: str) -> frozenset[PartTarget]:
         """Returns the targets in this cluster whose last status in the log says that they are orphans."""
         return frozenset(
             target
@@ -235,20 +235,20 @@ class DesiredState:
             found.append(dependency)
         return tuple(found), ""
 
-    def _joined(self, event: ClusterJoined) -> TouchedTargets:
+    def _apply_cluster_joined(self, event: ClusterJoined) -> TouchedTargets:
         changed = self.clusters.get(event.cluster) != event
         self.clusters[event.cluster] = event
         return TouchedTargets(clusters=changed)
 
-    def _declared(self, event: WorkloadDeclared) -> TouchedTargets:
+    def _apply_workload_declared(self, event: WorkloadDeclared) -> TouchedTargets:
         key = workload_key(event.namespace, event.name)
         known = self._workloads.get(key)
         if known is not None and known.generation > event.generation:
             return UNTOUCHED
         self._workloads[key] = event
-        return self._touched(key) if known != event else UNTOUCHED
+        return self._targets_of_workload(key) if known != event else UNTOUCHED
 
-    def _dependency_declared(self, key: str, event: DependencyDeclared) -> TouchedTargets:
+    def _apply_dependency_declared(self, key: str, event: DependencyDeclared) -> TouchedTargets:
         known = self._dependencies.get(key)
         if (
             known is not None
@@ -261,70 +261,72 @@ class DesiredState:
         self._dependencies[key] = event
         if known == event:
             return UNTOUCHED
-        before = self._touched(known.workload).targets if known else frozenset()
-        return TouchedTargets(before | self._touched(event.workload).targets)
+        before = self._targets_of_workload(known.workload).targets if known else frozenset()
+        return TouchedTargets(before | self._targets_of_workload(event.workload).targets)
 
-    def _placed(self, event: PlacementDecided) -> TouchedTargets:
+    def _apply_placement_decided(self, event: PlacementDecided) -> TouchedTargets:
         key = workload_key(event.namespace, event.name)
         known = self._placements.get(key)
         if known is not None and known.generation >= event.generation:
             return UNTOUCHED
-        before = {_target(known, part): part for part in known.parts} if known else {}
-        after = {_target(event, part): part for part in event.parts}
+        before = {_target_of_part(known, part): part for part in known.parts} if known else {}
+        after = {_target_of_part(event, part): part for part in event.parts}
         self._placements[key] = event
-        self._unlist(before.keys() - after.keys())
+        self._unlist_targets(before.keys() - after.keys())
         for target, part in after.items():
             self._parts[target] = part
             self._targets_by_cluster.setdefault(target.cluster, set()).add(target)
         # Parts that did not change are touched, too: they may have waited for this newer generation of the workload.
         return TouchedTargets(frozenset(before.keys() | after.keys()))
 
-    def _observed(self, event: WorkloadObserved) -> None:
+    def _apply_workload_observed(self, event: WorkloadObserved) -> None:
         target = PartTarget(event.cluster, event.namespace, event.name)
         known = self._statuses.get(target)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
             self._statuses[target] = event
 
-    def _admitted(self, event: ShapeAdmitted) -> None:
+    def _apply_shape_admitted(self, event: ShapeAdmitted) -> None:
         known = self.shapes.setdefault(event.cluster, {})
         before = known.get(event.template)
         if before is None or (before.epoch, before.sequence) <= (event.epoch, event.sequence):
             known[event.template] = event
 
-    def _forgotten(self, topic: str, key: str) -> TouchedTargets:
+    def _apply_tombstone(self, topic: str, key: str) -> TouchedTargets:
         if topic == PLACEMENTS.name:
             placement = self._placements.pop(key, None)
-            gone = frozenset(_target(placement, part) for part in placement.parts) if placement else frozenset()
-            self._unlist(gone)
+            gone = frozenset(_target_of_part(placement, part) for part in placement.parts) if placement else frozenset()
+            self._unlist_targets(gone)
             return TouchedTargets(gone)
         if topic == WORKLOADS.name:
             self._workloads.pop(key, None)
-            return self._touched(key)
+            return self._targets_of_workload(key)
         if topic == DEPENDENCIES.name:
             dependency = self._dependencies.pop(key, None)
-            return self._touched(dependency.workload) if dependency else UNTOUCHED
+            return self._targets_of_workload(dependency.workload) if dependency else UNTOUCHED
         if topic == CLUSTERS.name:
             return TouchedTargets(clusters=self.clusters.pop(key, None) is not None)
         if topic == SHAPES.name:
             digest, _, cluster = key.partition("/")
             self.shapes.get(cluster, {}).pop(digest, None)
-        if topic == WORKLOAD_STATUS.name and (target := status_target(key)) is not None:
+        if topic == WORKLOAD_STATUS.name and (target := target_of_status_key(key)) is not None:
             self._statuses.pop(target, None)
         return UNTOUCHED
 
-    def _unlist(self, targets: Iterable[PartTarget]) -> None:
+    def _unlist_targets(self, targets: Iterable[PartTarget]) -> None:
         for target in targets:
             self._parts.pop(target, None)
             self._targets_by_cluster.get(target.cluster, set()).discard(target)
 
-    def _touched(self, workload: str) -> TouchedTargets:
+    def _targets_of_workload(self, workload: str) -> TouchedTargets:
         placement = self._placements.get(workload)
         return (
-            TouchedTargets(frozenset(_target(placement, part) for part in placement.parts)) if placement else UNTOUCHED
+            TouchedTargets(frozenset(_target_of_part(placement, part) for part in placement.parts))
+            if placement
+            else UNTOUCHED
         )
 
 
-def status_target(key: str) -> PartTarget | None:
+def target_of_status_key(key: str) -> PartTarget | None:
     """Returns the target of a workload-status key; None for the key of a claim, which is a cluster's name."""
     if key.count("/") != 2:
         return None
@@ -332,5 +334,5 @@ def status_target(key: str) -> PartTarget | None:
     return PartTarget(cluster, namespace, name)
 
 
-def _target(placement: PlacementDecided, part: Part) -> PartTarget:
+def _target_of_part(placement: PlacementDecided, part: Part) -> PartTarget:
     return PartTarget(part.cluster, placement.namespace, placement.name)

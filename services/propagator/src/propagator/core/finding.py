@@ -4,17 +4,17 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from propagator.core.actions import is_ours
+from propagator.core.actions import is_owned_by_target
 from propagator.core.desired import PartTarget
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
     LABEL_FLEET,
     LABEL_WORKLOAD,
-    ownership_of,
+    ownership_labels_of,
     workload_from_manifest,
 )
 from spillway.events import FOUND, FOUND_NOTHING, FOUND_REFUSED, AdoptionAsked, WorkloadFound
-from spillway.kubernetes.live_objects import declared_form
+from spillway.kubernetes.live_objects import manifest_of_live_object
 from spillway.model import NO_GENERATION
 
 Manifest = Mapping[str, Any]
@@ -23,7 +23,7 @@ RECORD_BYTES_MAX = 900 * 1024
 """The most bytes of an object and its dependencies, so that a record stays under 1 MiB."""
 
 
-def answer(
+def adoption_answer(
     asked: AdoptionAsked,
     target: PartTarget,
     state: str,
@@ -42,7 +42,7 @@ def answer(
         state=state,
         message=message,
         uid=live.marks.uid if live else "",
-        manifest=_declared(found) if found and state == FOUND else b"",
+        manifest=_manifest_to_declare(found) if found and state == FOUND else b"",
         replicas=live.spec_replicas if live else 0,
         version=live.version if live else NO_GENERATION,
         dependencies=dependencies,
@@ -50,7 +50,7 @@ def answer(
     )
 
 
-def found_one(
+def adoption_answer_for_object(
     asked: AdoptionAsked,
     target: PartTarget,
     fleet: str,
@@ -64,51 +64,53 @@ def found_one(
     dependencies: (kind, object) of candidates; only those with the object's own labels are in the answer.
     """
     if found is None:
-        return answer(asked, target, FOUND_NOTHING, f"no {DEPLOYMENT} of this name")
-    refusal = _refusal(asked, target, fleet, found, autoscalers, placed)
+        return adoption_answer(asked, target, FOUND_NOTHING, f"no {DEPLOYMENT} of this name")
+    refusal = _reason_to_refuse(asked, target, fleet, found, autoscalers, placed)
     if refusal:
-        return answer(asked, target, FOUND_REFUSED, refusal, found=found)
+        return adoption_answer(asked, target, FOUND_REFUSED, refusal, found=found)
     along = tuple(
-        _canonical(declared_form(one, kind, "v1"))
+        _canonical_json(manifest_of_live_object(one, kind, "v1"))
         for kind, one in sorted(dependencies, key=lambda entry: (entry[0], entry[1]["metadata"]["name"]))
-        if _goes_along(found, one)
+        if _has_labels_of_workload(found, one)
     )
-    said = answer(asked, target, FOUND, found=found, dependencies=along)
+    said = adoption_answer(asked, target, FOUND, found=found, dependencies=along)
     size = len(said.manifest) + sum(map(len, along))
     if size > RECORD_BYTES_MAX:
         text = f"the object and what goes along are {size} bytes: expected at most {RECORD_BYTES_MAX}"
-        return answer(asked, target, FOUND_REFUSED, text, found=found)
+        return adoption_answer(asked, target, FOUND_REFUSED, text, found=found)
     return said
 
 
-def _declared(found: Manifest) -> bytes:
+def _manifest_to_declare(found: Manifest) -> bytes:
     kind = KINDS[kind_of(found)]
-    return _canonical(declared_form(found, kind_of(found), kind.api_version))
+    return _canonical_json(manifest_of_live_object(found, kind_of(found), kind.api_version))
 
 
 def kind_of(found: Manifest) -> str:
     return str(found.get("kind", DEPLOYMENT))
 
 
-def scales(autoscaler: Manifest, name: str, kind: str = DEPLOYMENT) -> bool:
+def has_scale_target(autoscaler: Manifest, name: str, kind: str = DEPLOYMENT) -> bool:
     """Returns whether this HorizontalPodAutoscaler scales the object of that kind and name."""
     reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
     return (reference.get("kind"), reference.get("name")) == (kind, name)
 
 
-def _refusal(
+def _reason_to_refuse(
     asked: AdoptionAsked, target: PartTarget, fleet: str, found: Manifest, autoscalers: Iterable[Manifest], placed: bool
 ) -> str:
     metadata = found["metadata"]
     marks = workload_from_manifest(found, kind_of(found)).marks
     owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
-    scaler = next((one["metadata"]["name"] for one in autoscalers if scales(one, target.name, kind_of(found))), "")
+    scaler = next(
+        (one["metadata"]["name"] for one in autoscalers if has_scale_target(one, target.name, kind_of(found))), ""
+    )
     foreign = marks.fleet not in ("", fleet, asked.fleet_before)
     if marks.deleting:
         return "it is being deleted"
     if foreign:
         return f"it belongs to fleet {marks.fleet}"
-    if placed and is_ours(marks, target, fleet):
+    if placed and is_owned_by_target(marks, target, fleet):
         return "a placement lists it already"
     if owner is not None:
         return f"{owner.get('kind')} {owner.get('name')} makes it, and would put back what is changed"
@@ -117,10 +119,10 @@ def _refusal(
     return ""
 
 
-def _goes_along(found: Manifest, dependency: Manifest) -> bool:
-    labels, others = ownership_of(found), ownership_of(dependency)
+def _has_labels_of_workload(found: Manifest, dependency: Manifest) -> bool:
+    labels, others = ownership_labels_of(found), ownership_labels_of(dependency)
     return bool(labels[LABEL_FLEET]) and labels == others and bool(labels[LABEL_WORKLOAD])
 
 
-def _canonical(value: object) -> bytes:
+def _canonical_json(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

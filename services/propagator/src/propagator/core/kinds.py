@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, ObjectKind]] = {
 KIND_NAMES: Final = ", ".join(KINDS)
 
 
-def refused_text(kind: str, words: str) -> str:
+def refused_write_text(kind: str, words: str) -> str:
     """Returns the text for a refused write: the cluster's message, with advice if the object forbids this change."""
     if kind == JOB and "immutable" in words:
         return f"a Job's template cannot be changed, delete the Job first: {words}"

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from propagator.core.kinds import DEPLOYMENT, JOB, KINDS, STATEFULSET
 from spillway.events import JobEnd
-from spillway.kubernetes.objects import AnyObject, Deployment, Job, StatefulSet, job_end
+from spillway.kubernetes.objects import AnyObject, Deployment, Job, StatefulSet, job_end_condition
 from spillway.model import NO_GENERATION, Generation, ObjectReference
 
 LABEL_FLEET = "spillway.io/fleet"
@@ -32,7 +32,7 @@ class DependencyReference(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
-    def within(self, namespace: str) -> ObjectReference:
+    def to_object_reference(self, namespace: str) -> ObjectReference:
         """Returns the reference with its namespace: the workload's, or none for kinds without one."""
         return ObjectReference(self.kind, "" if self.kind in IN_NO_NAMESPACE else namespace, self.name)
 
@@ -114,21 +114,21 @@ class LiveState:
         others = {known: value for known, value in self.dependencies.items() if known != reference}
         return replace(self, dependencies=others if dependency is None else {**others, reference: dependency})
 
-    def with_looked(self, looked: Mapping[DependencyReference, bool]) -> "LiveState":
+    def with_lookup_results(self, looked: Mapping[DependencyReference, bool]) -> "LiveState":
         return replace(self, looked={**self.looked, **looked})
 
 
-def version_from(annotation: str) -> Generation:
+def parse_version_annotation(annotation: str) -> Generation:
     """Returns the version that an annotation has, or NO_GENERATION when it is unreadable.
 
     Anybody may write annotations. A number above every real one becomes COUNTER_MAX: the object is then above its part,
     and is left alone like any other such object.
     """
-    epoch, _, sequence = map(_counter_from, annotation.partition("."))
+    epoch, _, sequence = map(_parse_counter, annotation.partition("."))
     return NO_GENERATION if epoch is None or sequence is None else Generation(epoch, sequence)
 
 
-def _counter_from(text: str) -> int | None:
+def _parse_counter(text: str) -> int | None:
     """Returns the number, COUNTER_MAX at most; None for a text that is no number."""
     if not (text.isascii() and text.isdigit()):
         return None
@@ -147,10 +147,10 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
         deleting=meta.deletion_timestamp is not None,
         finalizers=tuple(meta.finalizers),
     )
-    version = version_from(meta.annotations.get(ANNOTATION_PLACEMENT, ""))
+    version = parse_version_annotation(meta.annotations.get(ANNOTATION_PLACEMENT, ""))
     manifest = meta.annotations.get(ANNOTATION_MANIFEST, "")
     if isinstance(found, Job):
-        end = job_end((one.type, one.status) for one in found.status.conditions)
+        end = job_end_condition((one.type, one.status) for one in found.status.conditions)
         counts = (found.status.active, found.status.ready, found.status.succeeded)
         job = _live_job(marks, version, found.spec.parallelism, counts, end)
         return replace(job, manifest=manifest, generation=meta.generation)
@@ -177,10 +177,13 @@ def workload_from_manifest(manifest: Mapping[str, Any], kind: str) -> LiveWorklo
     status = manifest.get("status") or {}
     given = (manifest.get("spec") or {}).get(KINDS[kind].replicas)
     replicas = 1 if given is None else int(given)
-    marks, version = _marks_from_manifest(manifest), version_from(_annotation(manifest, ANNOTATION_PLACEMENT))
+    marks, version = (
+        _marks_from_manifest(manifest),
+        parse_version_annotation(_annotation(manifest, ANNOTATION_PLACEMENT)),
+    )
     written, generation = _annotation(manifest, ANNOTATION_MANIFEST), int(manifest["metadata"].get("generation", 0))
     if kind == JOB:
-        end = job_end((one["type"], one["status"]) for one in status.get("conditions") or ())
+        end = job_end_condition((one["type"], one["status"]) for one in status.get("conditions") or ())
         active, ready, succeeded = (int(status.get(field, 0)) for field in ("active", "ready", "succeeded"))
         job = _live_job(marks, version, replicas, (active, ready, succeeded), end)
         return replace(job, manifest=written, generation=generation)
@@ -207,7 +210,7 @@ def _live_job(
     return LiveWorkload(marks, version, parallelism, active, active, ready, ready, JOB, job)
 
 
-def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+def ownership_labels_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Returns our two labels of an object, with an empty value for one that is not there."""
     labels = manifest["metadata"].get("labels") or {}
     return {name: str(labels.get(name, "")) for name in (LABEL_FLEET, LABEL_WORKLOAD)}
@@ -243,13 +246,13 @@ def dependency_from_struct(found: AnyObject) -> LiveDependency:
             deleting=meta.deletion_timestamp is not None,
             finalizers=tuple(meta.finalizers),
         ),
-        declaration=_declaration_from(meta.annotations.get(ANNOTATION_DECLARATION, "")),
+        declaration=_parse_declaration_annotation(meta.annotations.get(ANNOTATION_DECLARATION, "")),
     )
 
 
 def dependency_from_manifest(manifest: Mapping[str, Any]) -> LiveDependency:
     marks = _marks_from_manifest(manifest)
-    declaration = _declaration_from(_annotation(manifest, ANNOTATION_DECLARATION))
+    declaration = _parse_declaration_annotation(_annotation(manifest, ANNOTATION_DECLARATION))
     return LiveDependency(marks, declaration, None if marks.fleet else manifest)
 
 
@@ -270,7 +273,7 @@ def _annotation(manifest: Mapping[str, Any], name: str) -> str:
     return str((manifest["metadata"].get("annotations") or {}).get(name, ""))
 
 
-def _declaration_from(annotation: str) -> tuple[int, str]:
+def _parse_declaration_annotation(annotation: str) -> tuple[int, str]:
     text, _, digest = annotation.partition(".")
-    generation = _counter_from(text)
+    generation = _parse_counter(text)
     return (-1, "") if generation is None else (generation, digest)

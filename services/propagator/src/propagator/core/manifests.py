@@ -68,7 +68,7 @@ def workload_label(name: str) -> str:
     return f"{name[: LABEL_VALUE_LENGTH_MAX - HASH_LENGTH - 1]}-{digest}"
 
 
-def bears_earlier(declaration: WorkloadDeclared, part: Part) -> bool:
+def has_earlier_template(declaration: WorkloadDeclared, part: Part) -> bool:
     """Returns whether the part still has an earlier template, because the cluster's turn at the newest has not come."""
     return part.template_generation not in (0, declaration.template_generation)
 
@@ -79,8 +79,8 @@ def earlier_manifest(declaration: WorkloadDeclared, part: Part) -> bytes | None:
     return known.get(part.template_generation)
 
 
-def _declared(declaration: WorkloadDeclared, part: Part) -> bytes:
-    if not bears_earlier(declaration, part):
+def _declared_manifest(declaration: WorkloadDeclared, part: Part) -> bytes:
+    if not has_earlier_template(declaration, part):
         return declaration.manifest
     manifest = earlier_manifest(declaration, part)
     assert manifest is not None, f"{declaration.name}: acted on without template {part.template_generation}"
@@ -90,73 +90,81 @@ def _declared(declaration: WorkloadDeclared, part: Part) -> bytes:
 def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> Manifest:
     """Returns the workload's object for this part, with our marks and the part's replicas. Raises BadManifest."""
     kind = declaration.kind
-    manifest = _parsed(_declared(declaration, part), kind, declaration.namespace, declaration.name)
+    manifest = _cleaned_manifest(_declared_manifest(declaration, part), kind, declaration.namespace, declaration.name)
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         raise BadManifest(f"{kind} {declaration.name}: spec is {type(spec).__name__}, expected an object")
     spec[KINDS[kind].replicas] = part.replicas
     marks = {ANNOTATION_PLACEMENT: str(part.version), ANNOTATION_MANIFEST: manifest_digest(declaration, part)}
-    _mark(manifest, declaration.name, fleet, marks)
+    _add_marks(manifest, declaration.name, fleet, marks)
     return manifest
 
 
 def manifest_digest(declaration: WorkloadDeclared, part: Part) -> str:
     """Returns a digest of the part's manifest that does not depend on its replicas. Raises BadManifest."""
-    data = _declared(declaration, part)
+    data = _declared_manifest(declaration, part)
     return _digest_but_for_replicas(data, declaration.kind, declaration.namespace, declaration.name)
 
 
 def declared_spec(declaration: WorkloadDeclared, part: Part) -> Mapping[str, Any]:
     """Returns the spec of the part's manifest, without replicas. Raises BadManifest."""
-    spec = _mapping(_loaded(_declared(declaration, part), declaration.kind, declaration.name).get("spec"))
+    spec = _mapping_or_empty(
+        _parse_manifest(_declared_manifest(declaration, part), declaration.kind, declaration.name).get("spec")
+    )
     return {field: value for field, value in spec.items() if field != KINDS[declaration.kind].replicas}
 
 
-def replicas_alone(part: Part, kind: str) -> Manifest:
+def replicas_and_version_patch(part: Part, kind: str) -> Manifest:
     """Returns a merge patch with this cluster's replicas and the version, and no other field of the object."""
     marks = {"annotations": {ANNOTATION_PLACEMENT: str(part.version)}}
     return {"metadata": marks, "spec": {KINDS[kind].replicas: part.replicas}}
 
 
-def fewer_replicas(part: Part, kind: str) -> Manifest:
+def replicas_patch(part: Part, kind: str) -> Manifest:
     """Returns a merge patch with the replicas only, for an object that keeps an earlier template for now."""
     return {"spec": {KINDS[kind].replicas: part.replicas}}
 
 
 def template_of(declaration: WorkloadDeclared, part: Part) -> NamedTemplate:
     """Returns the pod template of a part. Raises BadManifest."""
-    manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
-    return _template_of(manifest, declaration.namespace, declaration.name)
+    manifest = _parse_manifest(_declared_manifest(declaration, part), declaration.kind, declaration.name)
+    return _template_in_manifest(manifest, declaration.namespace, declaration.name)
 
 
-def digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
+def template_digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
     """Returns the digests of the newest pod template and of the earlier ones that clusters still have.
 
     A template that cannot be read has an empty digest.
     """
     manifests = (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates))
-    return frozenset(_digest_of(one, declaration.kind, declaration.namespace, declaration.name) for one in manifests)
+    return frozenset(
+        _template_digest_in_manifest(one, declaration.kind, declaration.namespace, declaration.name)
+        for one in manifests
+    )
 
 
-def template_named(digest: str, declaration: WorkloadDeclared) -> NamedTemplate | None:
+def template_with_digest(digest: str, declaration: WorkloadDeclared) -> NamedTemplate | None:
     """Returns the declaration's pod template that has this digest; None when none has it or it cannot be read."""
     for data in (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates)):
-        if digest and _digest_of(data, declaration.kind, declaration.namespace, declaration.name) == digest:
-            manifest = _loaded(data, declaration.kind, declaration.name)
-            return _template_of(manifest, declaration.namespace, declaration.name)
+        if (
+            digest
+            and _template_digest_in_manifest(data, declaration.kind, declaration.namespace, declaration.name) == digest
+        ):
+            manifest = _parse_manifest(data, declaration.kind, declaration.name)
+            return _template_in_manifest(manifest, declaration.namespace, declaration.name)
     return None
 
 
 @lru_cache(maxsize=4096)
-def _digest_of(data: bytes, kind: str, namespace: str, name: str) -> str:
+def _template_digest_in_manifest(data: bytes, kind: str, namespace: str, name: str) -> str:
     try:
-        return _template_of(_loaded(data, kind, name), namespace, name).digest
+        return _template_in_manifest(_parse_manifest(data, kind, name), namespace, name).digest
     except BadManifest:
         return ""
 
 
-def _template_of(manifest: Mapping[str, Any], namespace: str, name: str) -> NamedTemplate:
-    pod = _mapping(_mapping(manifest.get("spec")).get("template"))
+def _template_in_manifest(manifest: Mapping[str, Any], namespace: str, name: str) -> NamedTemplate:
+    pod = _mapping_or_empty(_mapping_or_empty(manifest.get("spec")).get("template"))
     if not isinstance(pod.get("spec"), dict):
         raise BadManifest(f"{name}: no pod template with a spec")
     return NamedTemplate(template_digest(pod, namespace), namespace, name, pod)
@@ -164,20 +172,20 @@ def _template_of(manifest: Mapping[str, Any], namespace: str, name: str) -> Name
 
 def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:
     """Returns the dependency's object with our marks. Raises BadManifest."""
-    manifest = _parsed(dependency.manifest, dependency.kind, dependency.namespace, dependency.name)
+    manifest = _cleaned_manifest(dependency.manifest, dependency.kind, dependency.namespace, dependency.name)
     if dependency.kind == "Service":
         spec = manifest.get("spec")
         # A cluster IP has no meaning in another cluster. But "None" (headless) is the user's choice and stays.
         if isinstance(spec, dict) and spec.get("clusterIP") != "None":
             spec.pop("clusterIP", None)
             spec.pop("clusterIPs", None)
-    generation, digest = dependency_declaration(dependency)
+    generation, digest = generation_and_digest_of(dependency)
     owner = dependency.workload.partition("/")[2]
-    _mark(manifest, owner, fleet, {ANNOTATION_DECLARATION: f"{generation}.{digest}"})
+    _add_marks(manifest, owner, fleet, {ANNOTATION_DECLARATION: f"{generation}.{digest}"})
     return manifest
 
 
-def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
+def generation_and_digest_of(dependency: DependencyDeclared) -> tuple[int, str]:
     """Returns (generation, digest) to compare with the annotation of the live object.
 
     The generation gives the order. The digest tells two texts of one generation apart.
@@ -185,16 +193,16 @@ def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
     return dependency.workload_generation, _digest(dependency.manifest)
 
 
-def references(declaration: WorkloadDeclared, part: Part) -> frozenset[DependencyReference]:
+def needed_references(declaration: WorkloadDeclared, part: Part) -> frozenset[DependencyReference]:
     """Returns the objects that the part's template needs and that the workload does not bring as dependencies."""
-    manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
+    manifest = _parse_manifest(_declared_manifest(declaration, part), declaration.kind, declaration.name)
     given = {DependencyReference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
     return template_references(manifest) - given
 
 
 def template_references(manifest: Mapping[str, Any]) -> frozenset[DependencyReference]:
     """Returns the objects that the pod template names and without which its pods do not start."""
-    return pod_references(_mapping(_mapping(manifest.get("spec")).get("template")))
+    return pod_references(_mapping_or_empty(_mapping_or_empty(manifest.get("spec")).get("template")))
 
 
 def pod_references(template: Mapping[str, Any]) -> frozenset[DependencyReference]:
@@ -203,68 +211,68 @@ def pod_references(template: Mapping[str, Any]) -> frozenset[DependencyReference
     Three things are left out: optional references; imagePullSecrets, because pods may start without them; and the
     service account `default`, which every cluster creates in every namespace.
     """
-    return frozenset(_needed(_mapping(template.get("spec"))))
+    return frozenset(_references_of_pod_spec(_mapping_or_empty(template.get("spec"))))
 
 
-def _needed(pod: Mapping[str, Any]) -> Iterator[DependencyReference]:
+def _references_of_pod_spec(pod: Mapping[str, Any]) -> Iterator[DependencyReference]:
     for field in ("initContainers", "containers"):
-        for container in _mappings(pod.get(field)):
-            yield from _needed_by_container(container)
-    for volume in _mappings(pod.get("volumes")):
-        yield from _one("ConfigMap", volume.get("configMap"))
-        yield from _one("Secret", volume.get("secret"), "secretName")
-        for source in _mappings(_mapping(volume.get("projected")).get("sources")):
-            yield from _one("ConfigMap", source.get("configMap"))
-            yield from _one("Secret", source.get("secret"))
-        yield from _one("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
+        for container in _mappings_in_list(pod.get(field)):
+            yield from _references_of_container(container)
+    for volume in _mappings_in_list(pod.get("volumes")):
+        yield from _reference_in_selector("ConfigMap", volume.get("configMap"))
+        yield from _reference_in_selector("Secret", volume.get("secret"), "secretName")
+        for source in _mappings_in_list(_mapping_or_empty(volume.get("projected")).get("sources")):
+            yield from _reference_in_selector("ConfigMap", source.get("configMap"))
+            yield from _reference_in_selector("Secret", source.get("secret"))
+        yield from _reference_in_selector("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
     if pod.get("serviceAccountName") != DEFAULT_ACCOUNT:
-        yield from _one("ServiceAccount", pod, "serviceAccountName")
-    yield from _one("PriorityClass", pod, "priorityClassName")
-    yield from _one("RuntimeClass", pod, "runtimeClassName")
+        yield from _reference_in_selector("ServiceAccount", pod, "serviceAccountName")
+    yield from _reference_in_selector("PriorityClass", pod, "priorityClassName")
+    yield from _reference_in_selector("RuntimeClass", pod, "runtimeClassName")
 
 
-def _needed_by_container(container: Mapping[str, Any]) -> Iterator[DependencyReference]:
-    for source in _mappings(container.get("envFrom")):
-        yield from _one("ConfigMap", source.get("configMapRef"))
-        yield from _one("Secret", source.get("secretRef"))
-    for variable in _mappings(container.get("env")):
-        source = _mapping(variable.get("valueFrom"))
-        yield from _one("ConfigMap", source.get("configMapKeyRef"))
-        yield from _one("Secret", source.get("secretKeyRef"))
+def _references_of_container(container: Mapping[str, Any]) -> Iterator[DependencyReference]:
+    for source in _mappings_in_list(container.get("envFrom")):
+        yield from _reference_in_selector("ConfigMap", source.get("configMapRef"))
+        yield from _reference_in_selector("Secret", source.get("secretRef"))
+    for variable in _mappings_in_list(container.get("env")):
+        source = _mapping_or_empty(variable.get("valueFrom"))
+        yield from _reference_in_selector("ConfigMap", source.get("configMapKeyRef"))
+        yield from _reference_in_selector("Secret", source.get("secretKeyRef"))
 
 
-def _one(kind: str, selector: object, field: str = "name") -> Iterator[DependencyReference]:
-    chosen = _mapping(selector)
+def _reference_in_selector(kind: str, selector: object, field: str = "name") -> Iterator[DependencyReference]:
+    chosen = _mapping_or_empty(selector)
     name = chosen.get(field)
     if isinstance(name, str) and name and chosen.get("optional") is not True:
         yield DependencyReference(kind, name)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping_or_empty(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _mappings(value: object) -> list[Mapping[str, Any]]:
+def _mappings_in_list(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _mark(manifest: Manifest, workload: str, fleet: str, annotations: Mapping[str, str]) -> None:
+def _add_marks(manifest: Manifest, workload: str, fleet: str, annotations: Mapping[str, str]) -> None:
     meta = manifest["metadata"]
     meta["labels"] = {
-        **_mapping(meta.get("labels")),
+        **_mapping_or_empty(meta.get("labels")),
         LABEL_FLEET: fleet,
         LABEL_WORKLOAD: workload_label(workload),
     }
-    meta["annotations"] = {**_mapping(meta.get("annotations")), **annotations}
+    meta["annotations"] = {**_mapping_or_empty(meta.get("annotations")), **annotations}
 
 
-def _parsed(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
+def _cleaned_manifest(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
     """Returns the manifest with the declared name and namespace, and without the fields that a server fills in.
 
     The manifest, its metadata and its spec are copies that the caller may change. Deeper values are shared.
     """
-    manifest: Manifest = {**_loaded(data, kind, name)}
-    metadata = _mapping(manifest.get("metadata")).items()
+    manifest: Manifest = {**_parse_manifest(data, kind, name)}
+    metadata = _mapping_or_empty(manifest.get("metadata")).items()
     manifest["metadata"] = {field: value for field, value in metadata if field not in SERVER_METADATA}
     manifest["metadata"].update(namespace=namespace, name=name)
     if isinstance(manifest.get("spec"), dict):
@@ -274,7 +282,7 @@ def _parsed(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
 
 
 @lru_cache(maxsize=512)
-def _loaded(data: bytes, kind: str, name: str) -> Manifest:
+def _parse_manifest(data: bytes, kind: str, name: str) -> Manifest:
     try:
         manifest = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -292,7 +300,7 @@ def _digest(data: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest_but_for_replicas(data: bytes, kind: str, namespace: str, name: str) -> str:
-    manifest = _parsed(data, kind, namespace, name)
-    spec, replicas = _mapping(manifest.get("spec")), KINDS[kind].replicas
+    manifest = _cleaned_manifest(data, kind, namespace, name)
+    spec, replicas = _mapping_or_empty(manifest.get("spec")), KINDS[kind].replicas
     manifest["spec"] = {field: value for field, value in spec.items() if field != replicas}
     return _digest(json.dumps(manifest, sort_keys=True).encode())

@@ -11,7 +11,7 @@ from typing import Final
 from propagator.core.desired import PartTarget
 from propagator.core.manifests import NamedTemplate
 from spillway.events import SHAPE_ADMITTED
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 
 ASKED: Final = float("inf")
 STALE_SHARE_MAX: Final = 4
@@ -68,18 +68,18 @@ class ShapeQuestions:
     def __contains__(self, digest: str) -> bool:
         return digest in self._questions
 
-    def ask(self, template: NamedTemplate, now: float) -> bool:
+    def add_planner_question(self, template: NamedTemplate, now: float) -> bool:
         """Puts a question that a planner waits for. Returns False when too many wait already."""
         known = self._questions.get(template.digest)
         if known is None and len(self._questions) >= self._rules.waiting_max + len(self._digests):
             return False
         if known is None:
-            self._put(template, now)
+            self._add_question(template, now)
         elif known.retries and now < known.due_at < ASKED:
             self._set_due(known, now)
         return True
 
-    def note(self, target: PartTarget, template: NamedTemplate | None, now: float) -> None:
+    def set_target_template(self, target: PartTarget, template: NamedTemplate | None, now: float) -> None:
         """Sets the template that a target's placement has here now, so that it is asked about when it is due.
 
         None: nothing shall run; a question without other targets is dropped.
@@ -95,10 +95,12 @@ class ShapeQuestions:
                 del self._questions[before]
         if template is not None:
             self._digests[target] = template.digest
-            question = self._questions.get(template.digest) or self._put(template, self._first_due(template, now))
+            question = self._questions.get(template.digest) or self._add_question(
+                template, self._first_due(template, now)
+            )
             question.targets.add(target)
 
-    def take(self, now: float) -> NamedTemplate | None:
+    def take_due_template(self, now: float) -> NamedTemplate | None:
         """Returns the template that has been due longest, or None. It is not returned again before it is answered."""
         if self.next_due() > now:
             return None
@@ -112,7 +114,7 @@ class ShapeQuestions:
             heappop(self._due)
         return self._due[0][0] if self._due else ASKED
 
-    def answered(self, digest: str, state: str, now: float) -> None:
+    def note_answer(self, digest: str, state: str, now: float) -> None:
         """Sets when the answered question is due again: when the answer is old, or after a pause if not admitted.
 
         A question without a placement is dropped.
@@ -122,23 +124,23 @@ class ShapeQuestions:
             return
         if not question.targets:
             del self._questions[digest]
-            self._remember(digest, state, now)
+            self._remember_admission(digest, state, now)
         elif state == SHAPE_ADMITTED:
             question.retries = 0
             self._set_due(question, now + self._rules.age_max)
         else:
-            pause = doubled_seconds(self._rules.retry_first, self._rules.retry_longest, question.retries)
+            pause = doubled_pause_seconds(self._rules.retry_first, self._rules.retry_longest, question.retries)
             question.retries += 1
             self._set_due(question, now + pause)
 
-    def lost(self, digest: str, now: float) -> None:
+    def note_answer_lost(self, digest: str, now: float) -> None:
         """Makes the template due, if a placement has it, because its answer is not in the log any more."""
         self._admitted_at.pop(digest, None)
         known = self._questions.get(digest)
         if known is not None and now < known.due_at < ASKED:
             self._set_due(known, now)
 
-    def _remember(self, digest: str, state: str, now: float) -> None:
+    def _remember_admission(self, digest: str, state: str, now: float) -> None:
         self._admitted_at.pop(digest, None)
         if state == SHAPE_ADMITTED:
             self._admitted_at[digest] = now
@@ -149,7 +151,7 @@ class ShapeQuestions:
         admitted_at = self._admitted_at.pop(template.digest, None)
         return now if admitted_at is None else max(now, admitted_at + self._rules.age_max)
 
-    def _put(self, template: NamedTemplate, due_at: float) -> TemplateQuestion:
+    def _add_question(self, template: NamedTemplate, due_at: float) -> TemplateQuestion:
         question = self._questions[template.digest] = TemplateQuestion(template, due_at)
         self._set_due(question, due_at)
         return question

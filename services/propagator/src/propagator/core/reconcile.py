@@ -24,11 +24,11 @@ from propagator.core.actions import (
     ReadAfresh,
     Report,
     ScaleDown,
-    above,
+    hold_for_newer_object,
     hold_while_deleted,
-    is_ours,
-    lacks,
-    owner_of,
+    is_owned_by_target,
+    missing_objects_report,
+    ownership_text,
 )
 from propagator.core.desired import WantedState
 from propagator.core.kinds import KIND_NAMES, KINDS
@@ -45,18 +45,18 @@ from propagator.core.manifests import (
     DEPENDENCY_KINDS,
     BadManifest,
     Manifest,
-    bears_earlier,
     declared_spec,
-    dependency_declaration,
     dependency_manifest,
-    fewer_replicas,
+    generation_and_digest_of,
+    has_earlier_template,
     manifest_digest,
-    references,
-    replicas_alone,
+    needed_references,
+    replicas_and_version_patch,
+    replicas_patch,
     workload_label,
     workload_manifest,
 )
-from propagator.core.takeover import adopt, disown
+from propagator.core.takeover import adoption_action, disowning_action
 from spillway.events import (
     STATE_ABSENT,
     STATE_CONTESTED,
@@ -68,9 +68,9 @@ from spillway.events import (
     JobEnd,
     WorkloadObserved,
 )
-from spillway.kubernetes.live_objects import first_not_so
+from spillway.kubernetes.live_objects import first_field_not_as_declared
 from spillway.model import NO_GENERATION, Generation, Part
-from spillway.status_details import details_of, is_over, job_text
+from spillway.status_details import details_of_status, is_job_over, job_end_text
 
 _NOT_CONTENT = frozenset({"metadata", "status"})
 LEFT_BEHIND = "an object of this name is left from before the cluster joined; it is left as it is"
@@ -111,37 +111,37 @@ def next_action(
 ) -> Action:
     """Returns the action of the first row of the state table that fits."""
     if wanted.part.removing:
-        return _remove(wanted, live, rules)
+        return _removal_action(wanted, live, rules)
     if wanted.part.disowning:
-        return disown(wanted, live, rules)
+        return disowning_action(wanted, live, rules)
     if wanted.lacking:
         return Hold(f"waiting for {wanted.lacking}")
-    unsupported = _unsupported(wanted)
+    unsupported = _refusal_if_unsupported(wanted)
     if unsupported is not None:
         return unsupported
     try:
         if wanted.part.adopting:
-            return adopt(wanted, live, rules)
+            return adoption_action(wanted, live, rules)
         return (
-            _refrain(wanted, live, history, rules)
-            or _dependencies(wanted, live, rules)
-            or _workload(wanted, live, history, now, rules)
+            _action_if_write_forbidden(wanted, live, history, rules)
+            or _dependency_action(wanted, live, rules)
+            or _workload_action(wanted, live, history, now, rules)
         )
     except BadManifest as error:
         return Report(STATE_REFUSED, str(error))
 
 
-def after(
+def history_after_action(
     history: WriteHistory, wanted: WantedState, live: LiveState, action: Action, now: float, rules: PropagationRules
 ) -> WriteHistory:
     """Returns the history after an action was chosen (Report, Hold, Nothing) or carried out (all others)."""
     version = wanted.part.version
     found, highest = live.workload, history.highest
     ended = None if wanted.part.removing else history.ended
-    if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
+    if found is not None and is_owned_by_target(found.marks, wanted.target, rules.fleet):
         highest = max(highest, found.version)
-        ended = found.job if is_over(found.job) else None
-    changed, compared = _compared(history, wanted, live, rules)
+        ended = found.job if is_job_over(found.job) else None
+    changed, compared = _find_changed_field(history, wanted, live, rules)
     known = history.version == version
     written, right = known and history.written, history.right
     creations, corrections = history.creations if known else (), history.corrections
@@ -151,13 +151,13 @@ def after(
         right = wanted.part.replicas
     match action:
         case Apply(corrects=True) | PatchReplicas(corrects=True) | ScaleDown(corrects=True):
-            corrections = (*_recent(corrections, now, rules), now)
+            corrections = (*_times_in_window(corrections, now, rules), now)
         case Create():
-            creations = (*_recent(creations, now, rules), now)
+            creations = (*_times_in_window(creations, now, rules), now)
     return WriteHistory(version, written, creations, corrections, right, highest, ended, changed, compared)
 
 
-def seeded(status: WorkloadObserved | None, now: float, rules: PropagationRules) -> WriteHistory:
+def history_from_status(status: WorkloadObserved | None, now: float, rules: PropagationRules) -> WriteHistory:
     """Returns the history that a new owner starts with, from the last status of the owner before.
 
     For a contested part the window starts again.
@@ -165,55 +165,59 @@ def seeded(status: WorkloadObserved | None, now: float, rules: PropagationRules)
     if status is None:
         return WriteHistory()
     contested = status.state == STATE_CONTESTED
-    details = details_of(status)
+    details = details_of_status(status)
     return WriteHistory(
         version=status.version,
         written=contested,
         corrections=(now,) * rules.corrections_max if contested else (),
         highest=status.version,
-        ended=details.job if is_over(details.job) else None,
+        ended=details.job if is_job_over(details.job) else None,
         changed=details.changed_field,
     )
 
 
-def _compared(history: WriteHistory, wanted: WantedState, live: LiveState, rules: PropagationRules) -> tuple[str, int]:
+def _find_changed_field(
+    history: WriteHistory, wanted: WantedState, live: LiveState, rules: PropagationRules
+) -> tuple[str, int]:
     """Returns the first field that somebody changed since the last write, and the generation of the object compared."""
     found, declaration, part = live.workload, wanted.declaration, wanted.part
-    gone = found is None or not is_ours(found.marks, wanted.target, rules.fleet)
+    gone = found is None or not is_owned_by_target(found.marks, wanted.target, rules.fleet)
     if found is None or gone or declaration is None or part.removing or wanted.lacking:
         return "", 0
     if live.spec is None:
         return history.changed, history.compared or found.generation
     try:
         same = found.manifest == manifest_digest(declaration, part)
-        return first_not_so(declared_spec(declaration, part), live.spec, "spec") if same else "", found.generation
+        return first_field_not_as_declared(
+            declared_spec(declaration, part), live.spec, "spec"
+        ) if same else "", found.generation
     except BadManifest:
         return "", found.generation
 
 
-def _remove(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action:
+def _removal_action(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action:
     found = live.workload
-    if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
-        if _left_behind(found, wanted):
+    if found is not None and is_owned_by_target(found.marks, wanted.target, rules.fleet):
+        if _is_left_behind(found, wanted):
             return Report(STATE_ABSENT, LEFT_BEHIND)
         if found.version > wanted.part.version:
-            return above(found, wanted.part)
+            return hold_for_newer_object(found, wanted.part)
         if found.marks.deleting:
             return hold_while_deleted(found.marks, "the object")
         return Delete(found.marks.uid, found.marks.resource_version)
-    deletion = _delete_dependency(wanted, live, frozenset(), rules)
+    deletion = _dependency_deletion(wanted, live, frozenset(), rules)
     if deletion is not None:
         return deletion
     message = "" if found is None else "an object of this name is there and is not ours; it is left as it is"
     return Report(STATE_ABSENT, message)
 
 
-def _left_behind(found: LiveWorkload, wanted: WantedState) -> bool:
+def _is_left_behind(found: LiveWorkload, wanted: WantedState) -> bool:
     """Returns whether a placement wrote the object before the cluster joined. Such a placement was given up."""
     return NO_GENERATION < found.version < wanted.joined_at
 
 
-def _unsupported(wanted: WantedState) -> Report | None:
+def _refusal_if_unsupported(wanted: WantedState) -> Report | None:
     """Returns a refusal when this version of the service cannot carry out the declaration at all; None when it can."""
     declaration = wanted.declaration
     if declaration is not None and declaration.kind not in KINDS:
@@ -227,51 +231,55 @@ def _unsupported(wanted: WantedState) -> Report | None:
     return None
 
 
-def _refrain(wanted: WantedState, live: LiveState, history: WriteHistory, rules: PropagationRules) -> Action | None:
+def _action_if_write_forbidden(
+    wanted: WantedState, live: LiveState, history: WriteHistory, rules: PropagationRules
+) -> Action | None:
     """Returns the action when the object itself forbids any write for it; None when it does not."""
     found, version = live.workload, wanted.part.version
     if found is None:
         if history.highest > version:
             return Hold(f"version {history.highest} was seen, above {version}")
         ended = history.ended
-        return Report(STATE_ENDED, f"{job_text(ended)}{NOT_RUN_AGAIN}", job=ended) if ended is not None else None
-    if not is_ours(found.marks, wanted.target, rules.fleet):
-        return Report(STATE_NOT_OWNED, f"{found.kind} {wanted.target.name} exists and {owner_of(found.marks, rules)}")
-    if _left_behind(found, wanted):
+        return Report(STATE_ENDED, f"{job_end_text(ended)}{NOT_RUN_AGAIN}", job=ended) if ended is not None else None
+    if not is_owned_by_target(found.marks, wanted.target, rules.fleet):
+        return Report(
+            STATE_NOT_OWNED, f"{found.kind} {wanted.target.name} exists and {ownership_text(found.marks, rules)}"
+        )
+    if _is_left_behind(found, wanted):
         return Report(STATE_ORPHANED, LEFT_BEHIND)
     if found.version > version:
-        return above(found, wanted.part)
+        return hold_for_newer_object(found, wanted.part)
     if found.marks.deleting:
         return hold_while_deleted(found.marks, "the object")
     return None
 
 
-def _dependencies(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action | None:
+def _dependency_action(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action | None:
     for dependency in wanted.dependencies:
         reference = DependencyReference(dependency.kind, dependency.name)
         found = live.dependencies.get(reference)
         if found is None:
-            return _namespace(wanted, live, rules) or _create_dependency(dependency, rules)
-        if not is_ours(found.marks, wanted.target, rules.fleet):
-            other = _unlike(dependency, found)
+            return _namespace_action(wanted, live, rules) or _dependency_creation(dependency, rules)
+        if not is_owned_by_target(found.marks, wanted.target, rules.fleet):
+            other = _find_differing_field(dependency, found)
             if not other and not found.marks.deleting:
                 continue  # The content that was asked for exists; the owner does not matter.
-            text = f"{reference} exists and {owner_of(found.marks, rules)}"
+            text = f"{reference} exists and {ownership_text(found.marks, rules)}"
             if found.manifest and other:
-                text += f"; declared otherwise: {other}; {_how_to_hand_over(reference, wanted, rules)}"
+                text += f"; declared otherwise: {other}; {_hand_over_command(reference, wanted, rules)}"
             return Report(STATE_NOT_OWNED, text)
         if found.marks.deleting:
             return hold_while_deleted(found.marks, str(reference))
-        if _waits_its_turn(wanted):
+        if _is_at_earlier_template(wanted):
             continue
-        declared = dependency_declaration(dependency)
+        declared = generation_and_digest_of(dependency)
         if _must_apply(found, declared):
-            manifest = _preconditioned(dependency_manifest(dependency, rules.fleet), found.marks)
+            manifest = _manifest_with_uid(dependency_manifest(dependency, rules.fleet), found.marks)
             return ApplyDependency(reference, manifest, found.marks.resource_version)
     return None
 
 
-def _how_to_hand_over(reference: DependencyReference, wanted: WantedState, rules: PropagationRules) -> str:
+def _hand_over_command(reference: DependencyReference, wanted: WantedState, rules: PropagationRules) -> str:
     """Returns the command that hands an unowned object to us, so that we may overwrite it with the declared one."""
     target = wanted.target
     marks = f"{LABEL_FLEET}={rules.fleet} {LABEL_WORKLOAD}={workload_label(target.name)}"
@@ -279,7 +287,7 @@ def _how_to_hand_over(reference: DependencyReference, wanted: WantedState, rules
     return f"`{label}` there hands it over"
 
 
-def _unlike(dependency: DependencyDeclared, found: LiveDependency) -> str:
+def _find_differing_field(dependency: DependencyDeclared, found: LiveDependency) -> str:
     """Returns the first field, apart from metadata and status, that differs from the declared one, or an empty text.
 
     A ConfigMap also differs by fields that only the object has, because a pod may take all its keys.
@@ -288,16 +296,18 @@ def _unlike(dependency: DependencyDeclared, found: LiveDependency) -> str:
         return "marks"
     declared = {key: value for key, value in dependency_manifest(dependency, "").items() if key not in _NOT_CONTENT}
     there = {key: value for key, value in found.manifest.items() if key not in _NOT_CONTENT}
-    unlike = first_not_so(declared, there, "")
-    return (unlike or (first_not_so(there, declared, "") if dependency.kind == "ConfigMap" else "")).removeprefix(".")
+    unlike = first_field_not_as_declared(declared, there, "")
+    return (
+        unlike or (first_field_not_as_declared(there, declared, "") if dependency.kind == "ConfigMap" else "")
+    ).removeprefix(".")
 
 
-def _waits_its_turn(wanted: WantedState) -> bool:
+def _is_at_earlier_template(wanted: WantedState) -> bool:
     """Returns whether the cluster still has an earlier template.
 
     The dependencies already belong to the newest template, so they stay as they are there.
     """
-    return wanted.declaration is not None and bears_earlier(wanted.declaration, wanted.part)
+    return wanted.declaration is not None and has_earlier_template(wanted.declaration, wanted.part)
 
 
 def _must_apply(found: LiveDependency, declared: tuple[int, str]) -> bool:
@@ -307,12 +317,12 @@ def _must_apply(found: LiveDependency, declared: tuple[int, str]) -> bool:
     )
 
 
-def _create_dependency(dependency: DependencyDeclared, rules: PropagationRules) -> ApplyDependency:
+def _dependency_creation(dependency: DependencyDeclared, rules: PropagationRules) -> ApplyDependency:
     manifest = dependency_manifest(dependency, rules.fleet)
     return ApplyDependency(DependencyReference(dependency.kind, dependency.name), manifest, "")
 
 
-def _workload(
+def _workload_action(
     wanted: WantedState, live: LiveState, history: WriteHistory, now: float, rules: PropagationRules
 ) -> Action:
     """Returns the action for the object itself. In order: a right object needs nothing (unneeded dependencies go); a
@@ -322,17 +332,17 @@ def _workload(
     if found is not None and found.version == part.version and found.spec_replicas == part.replicas:
         if history.compared not in (0, found.generation) and not live.read:
             return ReadAfresh(found.kind)
-        if _waits_its_turn(wanted):
+        if _is_at_earlier_template(wanted):
             return NOTHING
         listed = frozenset(DependencyReference(dependency.kind, dependency.name) for dependency in wanted.dependencies)
-        return _delete_dependency(wanted, live, listed, rules) or NOTHING
+        return _dependency_deletion(wanted, live, listed, rules) or NOTHING
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
     if found is None:
         manifest = workload_manifest(wanted.declaration, part, rules.fleet)
-        blocked = _namespace(wanted, live, rules) or _missing_references(wanted, live)
+        blocked = _namespace_action(wanted, live, rules) or _missing_references_action(wanted, live)
         if blocked is not None:
             return blocked
-        creations = _recent(history.creations, now, rules) if history.version == part.version else ()
+        creations = _times_in_window(history.creations, now, rules) if history.version == part.version else ()
         if len(creations) >= rules.creations_max:
             seconds = creations[0] + rules.window_seconds - now
             return Hold(f"created {len(creations)} times at {part.version} and gone again", seconds)
@@ -341,22 +351,22 @@ def _workload(
     corrects = found.version == part.version or (known and history.written)
     alone = found.manifest == manifest_digest(wanted.declaration, part)
     fought = alone and found.spec_replicas not in (part.replicas, history.right)
-    corrections = _recent(history.corrections, now, rules)
+    corrections = _times_in_window(history.corrections, now, rules)
     if len(corrections) >= rules.corrections_max and (corrects or fought):
         oldest = corrections[0] if corrections else now
-        return _contested(live, rules, oldest + rules.window_seconds - now)
+        return _contested_action(live, rules, oldest + rules.window_seconds - now)
     if not corrects and not (alone and found.spec_replicas > 0):
-        blocked = _missing_references(wanted, live)
+        blocked = _missing_references_action(wanted, live)
         if blocked is not None:
-            fewer = _fewer(part, found, history, len(corrections) < rules.corrections_max)
+            fewer = _scale_down_action(part, found, history, len(corrections) < rules.corrections_max)
             return fewer if fewer is not None and isinstance(blocked, Report) else blocked
     if alone:
-        return PatchReplicas(replicas_alone(part, found.kind), found.marks.resource_version, corrects)
-    manifest = _preconditioned(workload_manifest(wanted.declaration, part, rules.fleet), found.marks)
+        return PatchReplicas(replicas_and_version_patch(part, found.kind), found.marks.resource_version, corrects)
+    manifest = _manifest_with_uid(workload_manifest(wanted.declaration, part, rules.fleet), found.marks)
     return Apply(manifest, found.marks.resource_version, corrects)
 
 
-def _namespace(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action | None:
+def _namespace_action(wanted: WantedState, live: LiveState, rules: PropagationRules) -> Action | None:
     reference = DependencyReference("Namespace", wanted.target.namespace)
     match live.looked.get(reference):
         case True:
@@ -366,10 +376,10 @@ def _namespace(wanted: WantedState, live: LiveState, rules: PropagationRules) ->
         case _ if rules.create_namespaces:
             return EnsureNamespace(reference.name)
         case _:
-            return lacks((reference,), reference.name, "; the settings say that none is created")
+            return missing_objects_report((reference,), reference.name, "; the settings say that none is created")
 
 
-def _missing_references(wanted: WantedState, live: LiveState) -> Action | None:
+def _missing_references_action(wanted: WantedState, live: LiveState) -> Action | None:
     """Returns a look-up or a report for the objects that the template needs; None when nothing is missing.
 
     Without replicas nothing is needed. But a part that has no replicas because something is missing still looks for it,
@@ -378,15 +388,15 @@ def _missing_references(wanted: WantedState, live: LiveState) -> Action | None:
     assert wanted.declaration is not None
     if wanted.part.replicas == 0 and not wanted.part.missing:
         return None
-    needed = references(wanted.declaration, wanted.part)
+    needed = needed_references(wanted.declaration, wanted.part)
     unknown = needed - live.looked.keys()
     if unknown:
         return Look(unknown)
     missing = [reference for reference in needed if not live.looked[reference]]
-    return lacks(missing, wanted.target.namespace) if missing else None
+    return missing_objects_report(missing, wanted.target.namespace) if missing else None
 
 
-def _fewer(part: Part, found: LiveWorkload, history: WriteHistory, may_correct: bool) -> ScaleDown | None:
+def _scale_down_action(part: Part, found: LiveWorkload, history: WriteHistory, may_correct: bool) -> ScaleDown | None:
     """Returns a scale-down to the part's replicas while a new template waits for missing objects.
 
     The object keeps its own template. A part that waits for the objects itself is not scaled down. Its replicas are
@@ -397,10 +407,10 @@ def _fewer(part: Part, found: LiveWorkload, history: WriteHistory, may_correct: 
     corrects = history.right not in (None, found.spec_replicas)
     if corrects and not may_correct:
         return None
-    return ScaleDown(fewer_replicas(part, found.kind), found.marks.resource_version, corrects)
+    return ScaleDown(replicas_patch(part, found.kind), found.marks.resource_version, corrects)
 
 
-def _delete_dependency(
+def _dependency_deletion(
     wanted: WantedState, live: LiveState, listed: frozenset[DependencyReference], rules: PropagationRules
 ) -> Action | None:
     """Returns the deletion of a dependency of ours that is not listed any more; None when there is none.
@@ -408,7 +418,7 @@ def _delete_dependency(
     A dependency that is being deleted is waited for only when the whole part is removed.
     """
     for reference, found in sorted(live.dependencies.items()):
-        if reference in listed or not is_ours(found.marks, wanted.target, rules.fleet):
+        if reference in listed or not is_owned_by_target(found.marks, wanted.target, rules.fleet):
             continue
         if not found.marks.deleting:
             return DeleteDependency(reference, found.marks.uid, found.marks.resource_version)
@@ -417,12 +427,12 @@ def _delete_dependency(
     return None
 
 
-def _preconditioned(manifest: Manifest, marks: ObjectMarks) -> Manifest:
+def _manifest_with_uid(manifest: Manifest, marks: ObjectMarks) -> Manifest:
     """Returns the manifest with the uid that was seen. Without it, an apply would create a deleted object again."""
     return {**manifest, "metadata": {**manifest["metadata"], "uid": marks.uid}}
 
 
-def _contested(live: LiveState, rules: PropagationRules, seconds: float) -> Action:
+def _contested_action(live: LiveState, rules: PropagationRules, seconds: float) -> Action:
     if live.read and live.rivals is None:
         return LookForRivals()
     by = f" by {', '.join(live.rivals)}" if live.rivals else " by somebody else"
@@ -434,5 +444,5 @@ def _contested(live: LiveState, rules: PropagationRules, seconds: float) -> Acti
     )
 
 
-def _recent(times: tuple[float, ...], now: float, rules: PropagationRules) -> tuple[float, ...]:
+def _times_in_window(times: tuple[float, ...], now: float, rules: PropagationRules) -> tuple[float, ...]:
     return tuple(time for time in times if time > now - rules.window_seconds)

@@ -19,12 +19,12 @@ from spillway.events import (
 from spillway.model import Generation, ObjectReference
 from spillway.status_details import (
     NOTHING_TOLD,
-    changed_text,
-    details_of,
+    changed_field_text,
+    details_of_status,
     hold_text,
-    job_text,
-    joined,
-    without_hold,
+    job_end_text,
+    join_texts,
+    message_without_hold,
 )
 
 
@@ -45,7 +45,7 @@ BESIDE_MAX: Final = 100
 """The most other objects that a status names."""
 
 
-def observed(
+def observed_status(
     target: PartTarget, found: LiveWorkload | None, outcome: AttemptOutcome | None, kind: str = ""
 ) -> WorkloadObserved | None:
     """Returns the status that a cluster shows now, without epoch and sequence.
@@ -60,7 +60,7 @@ def observed(
     state = outcome.state if outcome else STATE_PRESENT
     shown = None if state in (STATE_ABSENT, STATE_DISOWNED) else found
     job = outcome.job if outcome else found.job if found else None
-    message = outcome.message if outcome else job_text(job)
+    message = outcome.message if outcome else job_end_text(job)
     return WorkloadObserved(
         namespace=target.namespace,
         name=target.name,
@@ -82,7 +82,7 @@ def observed(
     )
 
 
-def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved | None:
+def status_with_changed_field(shown: WorkloadObserved | None, field: str) -> WorkloadObserved | None:
     """Returns the status with the field that somebody changed in the cluster.
 
     field: a field of the spec; empty for none.
@@ -90,10 +90,10 @@ def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved 
     if shown is None or shown.state != STATE_PRESENT or not field:
         return shown
     details = replace(shown.details or NOTHING_TOLD, changed_field=field)
-    return replace(shown, message=joined(shown.message, changed_text(field)), details=details)
+    return replace(shown, message=join_texts(shown.message, changed_field_text(field)), details=details)
 
 
-def held_back(
+def status_on_hold(
     shown: WorkloadObserved | None, logged: WorkloadObserved | None, target: PartTarget, reason: str
 ) -> WorkloadObserved:
     """Returns the status of an object that has been on hold for long. shown: its status without the hold.
@@ -105,14 +105,16 @@ def held_back(
         nothing = replace(logged, spec_replicas=0, replicas=0, updated=0, ready=0, available=0, found_version=None)
         shown = replace(nothing, epoch=0, sequence=0)
     if shown is None:
-        shown = observed(target, None, AttemptOutcome(Generation(0, 0), STATE_ABSENT, ""))
+        shown = observed_status(target, None, AttemptOutcome(Generation(0, 0), STATE_ABSENT, ""))
     assert shown is not None, f"{target}: an outcome is always shown"
-    details = details_of(shown)
-    message = joined(without_hold(shown.message, details), hold_text(reason))
+    details = details_of_status(shown)
+    message = join_texts(message_without_hold(shown.message, details), hold_text(reason))
     return replace(shown, message=message, details=replace(details, hold=reason))
 
 
-def with_beside(shown: WorkloadObserved | None, others: Iterable[DependencyReference]) -> WorkloadObserved | None:
+def status_with_other_objects(
+    shown: WorkloadObserved | None, others: Iterable[DependencyReference]
+) -> WorkloadObserved | None:
     """Returns the status with the names of other objects of ours in the workload's namespace that no placement lists.
 
     others: these objects, without the one that the status is about.
@@ -123,6 +125,6 @@ def with_beside(shown: WorkloadObserved | None, others: Iterable[DependencyRefer
     return replace(shown, beside=tuple(ObjectReference(one.kind, shown.namespace, one.name) for one in named))
 
 
-def is_news(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
+def is_changed_status(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
     """Returns whether anything but the numbering differs from the last status."""
     return said is None or _content(said) != _content(current)

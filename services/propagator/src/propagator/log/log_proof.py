@@ -15,11 +15,11 @@ class LogProof:
         self._seconds = seconds
         self._proven_at = -float("inf")
 
-    def proven(self, at: float) -> None:
+    def note_log_read_up_to(self, at: float) -> None:
         """Begins a new proof: every record that was in the log at this moment has been read. at: loop time."""
         self._proven_at = max(self._proven_at, at)
 
-    def covers(self, at: float) -> bool:
+    def is_log_read_up_to(self, at: float) -> bool:
         """Returns whether the proof holds and every record that was in the log at this moment has been read."""
         return self.holds() and self._proven_at >= at
 

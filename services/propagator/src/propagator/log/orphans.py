@@ -44,9 +44,9 @@ class Orphans:
         self._empty_log = False
         self._counted = ORPHANS.labels(cluster)
 
-    def note(self, target: PartTarget) -> None:
+    def check_target(self, target: PartTarget) -> None:
         """Checks whether the target is an orphan now: its object, or what the log wants of it, may have changed."""
-        orphan = self._mirror.has(target) and not self._desired.lists(target)
+        orphan = self._mirror.has_objects_of_target(target) and not self._desired.is_target_listed(target)
         if orphan and target not in self._noticed:
             self._noticed[target] = asyncio.get_running_loop().time()
             self._unsure[target] = None
@@ -55,9 +55,9 @@ class Orphans:
         if not orphan:
             self._noticed.pop(target, None)
             self._unsure.pop(target, None)
-        self._count()
+        self._update_orphan_gauge()
 
-    def log_read(self) -> None:
+    def report_certain_orphans(self) -> None:
         """Reports the orphans that have become certain, because the whole log was proven read."""
         for target in [one for one in self._unsure if self.has(one)]:
             del self._unsure[target]
@@ -67,27 +67,27 @@ class Orphans:
                 workload=f"{target.namespace}/{target.name}",
             )
             self._changed(target)
-        self._count()
+        self._update_orphan_gauge()
 
-    def note_all(self) -> None:
+    def republish_statuses(self) -> None:
         """Has the status of every possible orphan published again, confirmed or taken back.
 
         Call it after every kind was listed.
         """
-        for target in self._mirror.targets() | self._desired.orphans_said(self._cluster):
+        for target in self._mirror.targets_with_objects() | self._desired.logged_orphans(self._cluster):
             self._changed(target)
 
     def has(self, target: PartTarget) -> bool:
         """Returns whether the target certainly is an orphan."""
         noticed_at = self._noticed.get(target)
-        return noticed_at is not None and self._proof.covers(noticed_at)
+        return noticed_at is not None and self._proof.is_log_read_up_to(noticed_at)
 
-    def _count(self) -> None:
+    def _update_orphan_gauge(self) -> None:
         self._counted.set(len(self._noticed) - len(self._unsure))
 
-    def note_log(self) -> None:
+    def warn_of_empty_log(self) -> None:
         """Warns when objects have our label and the log has no placement at all: the log has lost records."""
-        empty = self._desired.empty and bool(self._mirror.workloads)
+        empty = self._desired.has_no_placements and bool(self._mirror.workloads)
         if empty and not self._empty_log:
             log.critical(
                 "the log contains no placement at all, but a cluster has objects of this fleet: they are left alone",

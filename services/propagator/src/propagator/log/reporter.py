@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from propagator.core.desired import PartTarget
-from propagator.core.status import is_news
+from propagator.core.status import is_changed_status
 from propagator.settings import PropagatorSettings
 from spillway import tracing
 from spillway.addresses import Tombstone, status_address
@@ -39,7 +39,7 @@ class Reporter:
         logged: Callable[[PartTarget], WorkloadObserved | None],
         vanished: Callable[[PartTarget], bool],
     ) -> None:
-        self._writer = FittingWriter[Said](bus, without_words)
+        self._writer = FittingWriter[Said](bus, status_without_texts)
         self._epoch = epoch
         self._settings = settings
         self._current = current
@@ -55,22 +55,22 @@ class Reporter:
         self._traces = tracing.Origins[PartTarget]()
         self._woken = asyncio.Event()
 
-    def note(self, target: PartTarget) -> None:
+    def queue_status(self, target: PartTarget) -> None:
         """Has the status published at the next flush if it has changed.
 
         It joins the trace of the last action until all replicas are ready.
         """
         self._changed[target] = None
-        self._traces.note(target, tracing.headers())
+        self._traces.note_origin(target, tracing.current_trace_headers())
         self._woken.set()
 
-    def contradict(self, target: PartTarget, offset: int) -> None:
+    def republish_status(self, target: PartTarget, offset: int) -> None:
         """Publishes our status again if a writer without the turn replaced or deleted it at an offset after ours.
 
         While a record of ours is on its way, only its offset will tell which of the two is later.
         """
         self._overruled[target] = max(offset, self._overruled.get(target, offset))
-        self.note(target)
+        self.queue_status(target)
 
     def forget(self, target: PartTarget) -> None:
         self._said.pop(target, None)
@@ -88,42 +88,42 @@ class Reporter:
     async def flush(self) -> None:
         """Publishes the statuses that have changed since they were last published."""
         while self._changed:
-            await self._publish(self._news())
+            await self._publish(self._take_new_statuses())
 
-    def _news(self) -> list[tuple[PartTarget, Said]]:
+    def _take_new_statuses(self) -> list[tuple[PartTarget, Said]]:
         """Returns the next batch of new statuses and removes its targets from `_changed`."""
         news: list[tuple[PartTarget, Said]] = []
         for target in list(self._changed)[: self._settings.status_batch]:
             del self._changed[target]
             current = self._current(target)
             said = self._said.get(target) or self._logged(target)
-            if current is not None and (self._is_overruled(target) or self._is_news(current, said)):
+            if current is not None and (self._is_overruled(target) or self._needs_publishing(current, said)):
                 self._sequence += 1
                 news.append((target, replace(current, epoch=self._epoch, sequence=self._sequence)))
             elif current is None and said is not None and said.state == STATE_ORPHANED and self._vanished(target):
                 news.append((target, Tombstone(status_address(target.namespace, target.name, target.cluster))))
         return news
 
-    def _is_news(self, current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
+    def _needs_publishing(self, current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
         """Returns whether the status must be published.
 
         Readers use only the newest epoch's texts, so a status that an earlier owner published counts as new even when
         it is the same.
         """
-        return is_news(current, said) or (said is not None and said.epoch < self._epoch)
+        return is_changed_status(current, said) or (said is not None and said.epoch < self._epoch)
 
     def _is_overruled(self, target: PartTarget) -> bool:
         return self._overruled.get(target, NOWHERE) > self._places.get(target, NOWHERE)
 
-    def _traces_of(self, news: list[tuple[PartTarget, Said]]) -> dict[int, Headers]:
+    def _traces_by_index(self, news: list[tuple[PartTarget, Said]]) -> dict[int, Headers]:
         told = enumerate(news) if tracing.is_on() else ()
-        return {index: self._traces.get(target) for index, (target, _) in told}
+        return {index: self._traces.find_origin(target) for index, (target, _) in told}
 
     async def _publish(self, news: list[tuple[PartTarget, Said]]) -> None:
         if not news:
             return
         try:
-            positions = await self._writer.publish([event for _, event in news], self._traces_of(news))
+            positions = await self._writer.publish([event for _, event in news], self._traces_by_index(news))
         except BusUnavailable as error:
             log.warning("statuses are not published yet", error=str(error), count=len(news))
             for target, _ in news:
@@ -146,7 +146,7 @@ class Reporter:
             if not self._is_overruled(target):
                 self._overruled.pop(target, None)
             if event.ready >= event.spec_replicas:
-                self._traces.take(target)
+                self._traces.take_origin(target)
             tell = log.debug if event.state == STATE_PRESENT else log.info
             tell(
                 "status said",
@@ -160,7 +160,7 @@ class Reporter:
             )
 
 
-def without_words(event: Said, why: str) -> Said | None:
+def status_without_texts(event: Said, why: str) -> Said | None:
     """Returns the status without its texts when a record cannot hold it.
 
     Readers decide by the other fields. Of the details, only the Job's end has no text and stays.

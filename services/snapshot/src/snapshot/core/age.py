@@ -57,7 +57,7 @@ class Age:
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def heard(self, source: str, count: int, now: float, *, listed: bool = False) -> None:
+    def note_stream_alive(self, source: str, count: int, now: float, *, listed: bool = False) -> None:
         """Records that the stream is alive: an event, a bookmark or the end of a list came.
 
         count: the number of objects of this source after it. listed: whether it was the end of a list.
@@ -69,33 +69,33 @@ class Age:
         if listed:
             state.differs_since, self._answer = None, None
 
-    def failed(self, source: str, why: Trouble) -> None:
+    def note_stream_failed(self, source: str, why: Trouble) -> None:
         """Records that a stream failed, so that the watermark stays until an event comes.
 
         why: its text does not name the source.
         """
         self._sources[source].failure = why
 
-    def not_allowed(self, source: str, why: str) -> None:
+    def note_stream_forbidden(self, source: str, why: str) -> None:
         """Records that our account may not read the source. It is ignored until an event of it comes."""
         state = self._sources[source]
         state.listed, state.failure, state.unread = False, NO_TROUBLE, why
 
-    def connecting(self) -> None:
+    def note_connecting(self) -> None:
         """Starts again with lists. Nothing is current until they end."""
         self._answer, self._version = None, None
         for state in self._sources.values():
             state.listed, state.failure, state.unread, state.differs_since = False, NO_TROUBLE, "", None
 
-    def connection_failed(self, why: Trouble) -> None:
+    def note_connection_failed(self, why: Trouble) -> None:
         self._connection_failure = why
 
-    def relisting(self, source: str) -> None:
+    def note_relisting(self, source: str) -> None:
         """Records that a new list of the source has begun; until its end the source is not current."""
         self._sources[source].listed = False
         self._sources[source].differs_since = None
 
-    def probe_started(self, now: float) -> None:
+    def note_probe_started(self, now: float) -> None:
         """Compares the previous answer with our counts, and begins a new comparison.
 
         Our count agrees if it had the answer's value at some time since that probe began.
@@ -111,7 +111,7 @@ class Age:
         for state in self._sources.values():
             state.low = state.high = state.count
 
-    def probe_answered(
+    def note_probe_answered(
         self, started_at: float, counts: Mapping[str, int], doubtful: bool, now: float, version: int | None = None
     ) -> None:
         """Stores the answer of a probe and raises the watermark to the probe's start if all streams are current.
@@ -129,26 +129,26 @@ class Age:
                 for state in self._sources.values():
                     state.differs_since = -math.inf
                 return
-        if not self.streams_current(now):
+        if not self.has_current_streams(now):
             return
         self._answer = _SourceAnswer(dict(counts))
         if not doubtful:
             self._watermark = max(started_at, started_at if self._watermark is None else self._watermark)
 
-    def probe_failed(self, why: Trouble) -> None:
+    def note_probe_failed(self, why: Trouble) -> None:
         self._probe_failure, self._answer = why, None
 
-    def cannot_be_said(self, why: str) -> None:
+    def note_capacity_unwritable(self, why: str) -> None:
         """Records that the capacity is too large for a record. It becomes the cluster's trouble, and readers see it."""
         self._unwritable = Trouble(TroubleCode.UNWRITABLE, why)
 
-    def may_be_said(self) -> None:
+    def clear_capacity_unwritable(self) -> None:
         """Removes that trouble, because writing the capacity is tried again."""
         self._unwritable = NO_TROUBLE
 
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
 
-    def to_relist(self, now: float) -> list[str]:
+    def sources_to_relist(self, now: float) -> list[str]:
         """Returns the sources whose count has differed for too long; all of them when resourceVersions went back."""
         longest = self._settings.count_differs_seconds
         return [
@@ -158,15 +158,15 @@ class Age:
         ]
 
     @property
-    def all_listed(self) -> bool:
+    def is_fully_listed(self) -> bool:
         """Returns whether every source was listed, or may not be read."""
         return all(state.listed or state.unread for state in self._sources.values())
 
-    def streams_current(self, now: float) -> bool:
+    def has_current_streams(self, now: float) -> bool:
         """Returns whether all streams are listed and well, and records can hold the capacity."""
-        return self.all_listed and not self._unwritable.text and not self._stream_trouble(now).text
+        return self.is_fully_listed and not self._unwritable.text and not self._stream_trouble(now).text
 
-    def trouble(self, now: float) -> Trouble:
+    def cluster_trouble(self, now: float) -> Trouble:
         """Returns why the cluster cannot be followed; NO_TROUBLE when it can, or while it is only being listed.
 
         A connection failure comes first, because readers decide by it whether the cluster is lost.
@@ -175,7 +175,7 @@ class Age:
         return next((one for one in found if one.text), NO_TROUBLE)
 
     @property
-    def unread(self) -> str:
+    def unread_kinds(self) -> str:
         """Returns the kinds that our account may not read, with the reason; empty when there are none."""
         return "; ".join(f"{name}: {state.unread}" for name, state in self._sources.items() if state.unread)
 

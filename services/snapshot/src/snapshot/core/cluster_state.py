@@ -72,7 +72,7 @@ class ClusterState:
         self._groups = WaitingGroups(self.pods, self.workloads)
 
     @property
-    def dirty(self) -> bool:
+    def has_changes(self) -> bool:
         """Returns whether take_changes or take_groups may have something new."""
         nodes, pods = self.nodes.dirty, self.pods
         return bool(
@@ -86,17 +86,17 @@ class ClusterState:
 
     # ── What the cluster says ───────────────────────────────────────────────────────────────────────────────────
 
-    def listed(self, kind: Kind, objects: Iterable[Any], now: float) -> None:
+    def replace_objects(self, kind: Kind, objects: Iterable[Any], now: float) -> None:
         """Replaces all objects of a kind by this list."""
         found = tuple(objects)
         if kind is NODES:
-            self.nodes.listed(found, now)
+            self.nodes.replace_nodes(found, now)
             return
         for item in found:
-            self.upserted(kind, item)
-        self.retained(kind, frozenset(item.metadata.uid for item in found))
+            self.upsert_object(kind, item)
+        self.retain_objects(kind, frozenset(item.metadata.uid for item in found))
 
-    def retained(self, kind: Kind, uids: frozenset[str]) -> None:
+    def retain_objects(self, kind: Kind, uids: frozenset[str]) -> None:
         """Removes the objects of a kind that are not in the list, after its other objects were upserted.
 
         Not for nodes. uids: all objects of the list.
@@ -118,7 +118,7 @@ class ClusterState:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.retain(kind, uids)
 
-    def upserted(self, kind: Kind, item: Any) -> None:
+    def upsert_object(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
             self.pods.upsert(item)
             self.details.upsert(item)
@@ -138,7 +138,7 @@ class ClusterState:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.upsert(kind, item)
 
-    def removed(self, kind: Kind, item: Any) -> None:
+    def remove_object(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
             self.pods.remove(item.metadata.uid)
             self.details.remove(item.metadata.uid)
@@ -162,7 +162,7 @@ class ClusterState:
 
     def take_changes(self) -> StateChanges:
         """Returns the differences since the last call."""
-        self.pods.settle()
+        self.pods.update_namespaces_over_bound()
         names = self.nodes.dirty | self.pods.dirty_nodes
         owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)
         keys = self.workloads.dirty | {key for key in owned if key is not None}
@@ -173,7 +173,7 @@ class ClusterState:
         namespaces = {name: self.namespaces.facts(name) for name in sorted(self.namespaces.dirty)}
         self.namespaces.dirty.clear()
         return StateChanges(
-            rows=tuple(self.row(name) for name in sorted(names) if name in self.nodes.nodes),
+            rows=tuple(self.node_row(name) for name in sorted(names) if name in self.nodes.nodes),
             # A pod may be bound to an unknown node, which never had a row.
             removed=tuple(sorted(name for name in names if name not in self.nodes.nodes)),
             facts=tuple(entry for entry in facts.values() if entry is not None),
@@ -183,13 +183,13 @@ class ClusterState:
             api_server=self.namespaces.api_server,
         )
 
-    def whole(self) -> StateChanges:
+    def whole_state(self) -> StateChanges:
         """Returns everything, as changes from an empty state."""
-        self.pods.settle()
+        self.pods.update_namespaces_over_bound()
         facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
         namespaces = (self.namespaces.facts(name) for name in sorted(self.namespaces.names()))
         return StateChanges(
-            rows=tuple(self.row(name) for name in sorted(self.nodes.nodes)),
+            rows=tuple(self.node_row(name) for name in sorted(self.nodes.nodes)),
             removed=(),
             facts=tuple(entry for entry in facts if entry is not None),
             facts_removed=(),
@@ -197,7 +197,7 @@ class ClusterState:
             api_server=self.namespaces.api_server,
         )
 
-    def row(self, name: str) -> NodeRow:
+    def node_row(self, name: str) -> NodeRow:
         """Returns the row of a node.
 
         The row is closed, and offers nothing, when free resources or terms of pods are unknown.
@@ -207,12 +207,12 @@ class ClusterState:
         node. On a lent node, the pods of pools do not count.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
-        load = NO_LOAD if found.too_long else found
-        told = load.told(dict(node.labels))
-        tables = _without_terms(told, self.pods.repelling.over)
-        closed = found.unreadable > 0 or found.too_long or tables is not told
+        load = NO_LOAD if found.is_too_long else found
+        told = load.tables_for_row(dict(node.labels))
+        tables = _tables_without_terms(told, self.pods.repelling.over)
+        closed = found.unreadable > 0 or found.is_too_long or tables is not told
         state = node_state(node.taints)
-        requested = load.held({*ALWAYS_SAID, *dict(node.allocatable)}, of_owner=state != NODE_OWNED)
+        requested = load.requests_by_resource({*ALWAYS_SAID, *dict(node.allocatable)}, of_owner=state != NODE_OWNED)
         return NodeRow(
             name=name,
             allocatable={} if closed else dict(node.allocatable),
@@ -225,7 +225,7 @@ class ClusterState:
             pods=tuple(sorted(tables.items(), key=_table_order)),
         )
 
-    def take_groups(self) -> dict[str, WaitingGroup] | None:
+    def take_waiting_groups(self) -> dict[str, WaitingGroup] | None:
         """Returns the groups of waiting pods; None when they have not changed since the last call."""
         self._groups.refresh(self.workloads.dirty)
         if not self._groups.changed:
@@ -233,12 +233,12 @@ class ClusterState:
         self._groups.changed = False
         return self._groups.groups()
 
-    def groups(self) -> dict[str, WaitingGroup]:
+    def waiting_groups_by_name(self) -> dict[str, WaitingGroup]:
         self._groups.refresh(self.workloads.dirty)
         return self._groups.groups()
 
 
-def _without_terms(tables: dict[PodTable, int], namespaces: frozenset[str]) -> dict[PodTable, int]:
+def _tables_without_terms(tables: dict[PodTable, int], namespaces: frozenset[str]) -> dict[PodTable, int]:
     """Returns the tables without the terms of pods in these namespaces; the same dict when there are none."""
     if not namespaces or not any(table.apart and table.namespace in namespaces for table in tables):
         return tables

@@ -12,13 +12,13 @@ class InternedValues(Generic[T]):
     def __init__(self) -> None:
         self._uses: dict[T, tuple[T, int]] = {}
 
-    def take(self, value: T) -> T:
+    def intern_value(self, value: T) -> T:
         """Returns the kept value that equals this one, and counts one use more."""
         kept, uses = self._uses.get(value, (value, 0))
         self._uses[kept] = (kept, uses + 1)
         return kept
 
-    def drop(self, value: T) -> None:
+    def release_value(self, value: T) -> None:
         """Counts one use less, and forgets a value without uses."""
         kept, uses = self._uses[value]
         if uses == 1:

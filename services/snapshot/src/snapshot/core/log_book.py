@@ -30,7 +30,7 @@ class LogBook:
     def __init__(self) -> None:
         self._seen: dict[str, dict[Key, LastRecord]] = {}
 
-    def note(self, topic: str, key: str, offset: int, event: Kept | None) -> str:
+    def note_record(self, topic: str, key: str, offset: int, event: Kept | None) -> str:
         """Stores a record of capacity, pending or pods as its key's last one. Returns the cluster's name.
 
         Call it in the order of each partition. event: None for a tombstone.
@@ -42,7 +42,7 @@ class LogBook:
             seen[topic, key] = LastRecord(offset, epoch)
         return cluster
 
-    def foreign(self, cluster: str, epoch: int, own: Mapping[Key, int]) -> list[Key]:
+    def foreign_keys(self, cluster: str, epoch: int, own: Mapping[Key, int]) -> list[Key]:
         """Returns the keys whose last record is after our own and has a lower epoch or is a tombstone.
 
         own: the offsets of our last records by key. Call it while no write of ours is on its way.
@@ -56,19 +56,19 @@ class LogBook:
     def is_tombstone(self, cluster: str, key: Key) -> bool:
         return self._seen[cluster][key].epoch == TOMBSTONE
 
-    def settle(self, cluster: str, key: Key) -> None:
+    def forget_tombstone(self, cluster: str, key: Key) -> None:
         """Forgets a tombstone of a key for which we have no record: it is correct."""
         seen = self._seen.get(cluster, {})
         if key in seen and seen[key].epoch == TOMBSTONE:
             del seen[key]
 
-    def left_over(self, cluster: str) -> list[Key]:
+    def keys_left_over(self, cluster: str) -> list[Key]:
         """Returns the keys for which the log still has a record of this cluster."""
         return [key for key, seen in self._seen.get(cluster, {}).items() if seen.epoch != TOMBSTONE]
 
-    def forget(self, cluster: str) -> None:
+    def forget_cluster(self, cluster: str) -> None:
         """Forgets a cluster that left and has no records in the log."""
-        if not self.left_over(cluster):
+        if not self.keys_left_over(cluster):
             self._seen.pop(cluster, None)
 
 
@@ -84,7 +84,7 @@ def group_name(key: Key) -> str | None:
     return name.partition("/")[2] if topic == PENDING.name else None
 
 
-def workload_of(key: Key) -> tuple[str, str]:
+def workload_of_key(key: Key) -> tuple[str, str]:
     """Returns namespace and name of the workload of a key of pods."""
     namespace, name, _ = key[1].split("/")
     return namespace, name
@@ -94,7 +94,7 @@ def address_of_key(cluster: str, key: Key) -> RecordAddress:
     index, group = block_index(key), group_name(key)
     if index is not None:
         return capacity_address(cluster, index)
-    return pods_address(*workload_of(key), cluster) if group is None else pending_address(cluster, group)
+    return pods_address(*workload_of_key(key), cluster) if group is None else pending_address(cluster, group)
 
 
 def _cluster_of(topic: str, key: str) -> str:

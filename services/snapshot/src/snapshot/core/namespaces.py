@@ -93,7 +93,7 @@ class NamespaceTable:
             self._labels.get(name, ()),
             tuple(sorted(quotas, key=lambda quota: quota.name)),
             self.volumes.claims(name),
-            self.volumes.leaves_out(name),
+            self.volumes.has_left_out_claims(name),
         )
         return found if found != NamespaceFacts(name, (), ()) else None
 
@@ -103,13 +103,13 @@ def read_quota(item: objects.ResourceQuota) -> Quota:
 
     An unreadable limit counts as 0 and an unreadable use as all, so that nothing is promised of it.
     """
-    hard = {name: _amount(name, text, 0) for name, text in item.spec.hard.items()}
-    used = {name: _amount(name, text, INT64_MAX) for name, text in item.status.used.items() if name in hard}
+    hard = {name: _quota_amount(name, text, 0) for name, text in item.spec.hard.items()}
+    used = {name: _quota_amount(name, text, INT64_MAX) for name, text in item.status.used.items() if name in hard}
     selected = item.spec.scope_selector.match_expressions if item.spec.scope_selector is not None else ()
     return Quota(
         name=item.metadata.name,
-        hard=_sorted(hard),
-        used=_sorted(used),
+        hard=_sorted_amounts(hard),
+        used=_sorted_amounts(used),
         scopes=(
             *(Requirement(scope, "Exists", ()) for scope in item.spec.scopes),
             *(Requirement(entry.scope_name, entry.operator, entry.values) for entry in selected),
@@ -117,12 +117,12 @@ def read_quota(item: objects.ResourceQuota) -> Quota:
     )
 
 
-def _amount(name: str, text: objects.Quantity, unreadable: int) -> int:
+def _quota_amount(name: str, text: objects.Quantity, unreadable: int) -> int:
     try:
         return objects.parse_quantity(text, milli=name.rpartition(".")[2] == "cpu")
     except ValueError:
         return unreadable
 
 
-def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def _sorted_amounts(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(amounts.items()))

@@ -58,17 +58,17 @@ class NodeTable:
         return len(self.doubt.nodes if self.doubt else self.nodes)
 
     @property
-    def trouble(self) -> Trouble:
+    def node_list_trouble(self) -> Trouble:
         if self.doubt is None:
             return NO_TROUBLE
         why = f"the list of nodes lost {self.doubt.lost} of {len(self.nodes)}; not believed yet"
         return Trouble(TroubleCode.NODES_DOUBTED, why)
 
-    def listed(self, nodes: Iterable[objects.Node], now: float) -> None:
+    def replace_nodes(self, nodes: Iterable[objects.Node], now: float) -> None:
         found = {node.metadata.name: read_node(node) for node in nodes}
         lost = len(self.nodes.keys() - found.keys())
-        if not self._lost_most(lost):
-            self._accept(found)
+        if not self._has_lost_most(lost):
+            self._accept_nodes(found)
         elif self.doubt is None:
             self.doubt = DoubtedList(found, now, lost)
         else:
@@ -79,8 +79,8 @@ class NodeTable:
         if self.doubt is not None:
             self.doubt.lost -= name in self.nodes and name not in self.doubt.nodes
             self.doubt.nodes[name] = facts
-            if not self._lost_most(self.doubt.lost):
-                self._accept(self.doubt.nodes)
+            if not self._has_lost_most(self.doubt.lost):
+                self._accept_nodes(self.doubt.nodes)
         elif self.nodes.get(name) != facts:
             self.nodes[name] = facts
             self.dirty.add(name)
@@ -91,7 +91,7 @@ class NodeTable:
         elif self.nodes.pop(name, None) is not None:
             self.dirty.add(name)
 
-    def probed(self, nodes: int, now: float) -> None:
+    def check_doubted_list(self, nodes: int, now: float) -> None:
         """Compares the doubted list with the number of nodes that a probe counted.
 
         The list is believed once enough probes in a row have agreed for long enough.
@@ -103,12 +103,12 @@ class NodeTable:
         if doubt.agreed == 0:
             doubt.since = now
         if doubt.agreed >= self._confirm_probes and now - doubt.since >= self._confirm_seconds:
-            self._accept(doubt.nodes)
+            self._accept_nodes(doubt.nodes)
 
-    def _lost_most(self, lost: int) -> bool:
+    def _has_lost_most(self, lost: int) -> bool:
         return 2 * lost > len(self.nodes)
 
-    def _accept(self, found: dict[str, NodeFacts]) -> None:
+    def _accept_nodes(self, found: dict[str, NodeFacts]) -> None:
         known, self.nodes, self.doubt = self.nodes, found, None
         self.dirty.update(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
 
@@ -116,10 +116,10 @@ class NodeTable:
 def read_node(node: objects.Node) -> NodeFacts:
     """Reads a node. One with more characters than CHARACTERS_MAX offers nothing, like a node with unreadable pods."""
     taints = tuple(Taint(*one) for one in sorted((one.key, one.value, one.effect) for one in node.spec.taints))
-    if _characters(node) > CHARACTERS_MAX:
-        return NodeFacts((), (), _of_lending(taints), unschedulable=True)
+    if _characters_of_node(node) > CHARACTERS_MAX:
+        return NodeFacts((), (), _lending_taints(taints), unschedulable=True)
     return NodeFacts(
-        allocatable=_amounts(node.status.allocatable),
+        allocatable=_readable_amounts(node.status.allocatable),
         labels=_labels(node, taints),
         taints=taints,
         unschedulable=node.spec.unschedulable,
@@ -139,20 +139,20 @@ def _labels(node: objects.Node, taints: tuple[Taint, ...]) -> tuple[tuple[str, s
     return tuple(sorted(labels.items()))
 
 
-def _characters(node: objects.Node) -> int:
+def _characters_of_node(node: objects.Node) -> int:
     said = sum(len(key) + len(value) for key, value in node.metadata.labels.items())
     said += sum(len(one.key) + len(one.value) + len(one.effect) for one in node.spec.taints)
     said += len(node.metadata.annotations.pool_cluster)
     return said + sum(map(len, node.status.allocatable))
 
 
-def _of_lending(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+def _lending_taints(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """Returns only the taint of lending. A closed node keeps it, so that readers still know the node's owner."""
     state = node_state(taints)
     return () if state == NODE_OWNED else (Taint(LENDING, LENT if state == NODE_LENT else RECALLED, "NoSchedule"),)
 
 
-def _amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
+def _readable_amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
     """Returns the readable amounts.
 
     An unreadable one offers nothing; an impossibly large one is clamped (amounts.py).

@@ -49,16 +49,16 @@ class ObservedPods:
         return self._followed is not None
 
     @property
-    def dirty(self) -> bool:
+    def has_changes(self) -> bool:
         """Returns whether take may have something new."""
-        self._join()
+        self._mark_changed_workloads()
         return bool(self._dirty) and self.knows_policies
 
-    def namespaces(self) -> list[str]:
+    def namespaces_to_sample(self) -> list[str]:
         """Returns the namespaces for which samples are needed, because they have a workload with a policy."""
         return [name for name, keys in self._by_namespace.items() if any(map(self._workloads.has, keys))]
 
-    def follow(self, keys: Collection[WorkloadKey]) -> None:
+    def set_scaled_workloads(self, keys: Collection[WorkloadKey]) -> None:
         """Sets the complete set of workloads with a policy."""
         before, self._followed = self._followed or frozenset(), frozenset(keys)
         self._dirty |= before ^ self._followed
@@ -67,60 +67,60 @@ class ObservedPods:
             self._by_namespace.setdefault(key[0], []).append(key)
         self._samples = {name: found for name, found in self._samples.items() if name in self._by_namespace}
 
-    def sampled(self, namespace: str, samples: Iterable[PodMetrics]) -> None:
-        self._take_samples(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
+    def store_samples(self, namespace: str, samples: Iterable[PodMetrics]) -> None:
+        self._replace_samples(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
 
-    def not_sampled(self, namespace: str, why: str) -> None:
+    def drop_samples(self, namespace: str, why: str) -> None:
         """Drops the samples of a namespace, because new ones could not be read. why: the reason, for the records."""
-        self._take_samples(namespace, _Samples({}, why))
+        self._replace_samples(namespace, _Samples({}, why))
 
-    def restate(self) -> None:
+    def begin_epoch(self) -> None:
         """Starts a new epoch: all records are written again under it."""
         self._sequence = 0
         self._dirty |= self._said.keys() | (self._followed or set())
         self._said = {key: replace(said, epoch=-1) for key, said in self._said.items()}
 
-    def unsure(self, key: WorkloadKey) -> None:
+    def make_record_due(self, key: WorkloadKey) -> None:
         """Makes the workload's record due again: the log may lack it, or has a record of somebody else after it."""
         self._said.setdefault(key, PodsObserved(*key, self._cluster, -1, 0, 0, "", (), ()))
         self._said[key] = replace(self._said[key], epoch=-1)
         self._dirty.add(key)
 
-    def shorten(self, key: WorkloadKey) -> None:
+    def shorten_record(self, key: WorkloadKey) -> None:
         """Leaves the workload's pods out of its record, except for their number, because no record can hold them."""
         self._shortened.add(key)
 
-    def says(self, key: WorkloadKey) -> bool:
+    def has_record_of(self, key: WorkloadKey) -> bool:
         """Returns whether the workload has a record: it has a policy and exists in the cluster."""
         return self._followed is not None and key in self._followed and self._workloads.has(key)
 
-    def take(self, epoch: int, observed_ms: int) -> list[PodsObserved | Tombstone]:
+    def take_due_records(self, epoch: int, observed_ms: int) -> list[PodsObserved | Tombstone]:
         """Returns the records that are due. observed_ms: the time for which the cluster's state is known."""
-        self._join()
+        self._mark_changed_workloads()
         if not self.knows_policies:
             return []
         records: list[PodsObserved | Tombstone] = []
         for key in sorted(self._dirty):
-            if self.says(key):
-                records += self._say(key, epoch, observed_ms)
+            if self.has_record_of(key):
+                records += self._record_if_changed(key, epoch, observed_ms)
             elif self._said.pop(key, None) is not None:
                 self._shortened.discard(key)
                 records.append(Tombstone(pods_address(*key, self._cluster)))
         self._dirty.clear()
         return records
 
-    def _say(self, key: WorkloadKey, epoch: int, observed_ms: int) -> Iterable[PodsObserved]:
-        found, said = self._observed(key, epoch), self._said.get(key)
+    def _record_if_changed(self, key: WorkloadKey, epoch: int, observed_ms: int) -> Iterable[PodsObserved]:
+        found, said = self._record_of_workload(key, epoch), self._said.get(key)
         if found == said:
             return
         self._said[key] = found
         self._sequence += 1
         yield replace(found, sequence=self._sequence, observed_ms=observed_ms)
 
-    def _observed(self, key: WorkloadKey, epoch: int) -> PodsObserved:
+    def _record_of_workload(self, key: WorkloadKey, epoch: int) -> PodsObserved:
         """Returns the record without sequence and time, so that an unchanged record can be found by comparison."""
         samples = self._samples.get(key[0], _Samples({}, NOT_ASKED))
-        details = self._details.of_owners(self._workloads.owners(key))
+        details = self._details.pods_of_owners(self._workloads.pod_owners_of(key))
         table: dict[PodRequests, int] = {}
         pods: list[ObservedPod] = []
         weight = 0
@@ -128,7 +128,7 @@ class ObservedPods:
             if one.requests not in table:
                 table[one.requests] = len(table)
                 weight += _requests_weight(one.requests)
-            pods.append(_pod(one, table[one.requests], samples.by_pod.get(one.name)))
+            pods.append(_observed_pod(one, table[one.requests], samples.by_pod.get(one.name)))
             weight += _pod_weight(pods[-1])
             if weight > self._bytes_max:
                 break
@@ -136,13 +136,13 @@ class ObservedPods:
         place = *key, self._cluster, epoch, 0, 0
         return PodsObserved(*place, samples.trouble, tuple(table), tuple(pods), left_out)
 
-    def _take_samples(self, namespace: str, samples: _Samples) -> None:
+    def _replace_samples(self, namespace: str, samples: _Samples) -> None:
         keys = self._by_namespace.get(namespace, ())
         if keys:  # Otherwise the last policy was removed while samples were read.
             self._samples[namespace] = samples
             self._dirty.update(keys)
 
-    def _join(self) -> None:
+    def _mark_changed_workloads(self) -> None:
         """Marks the workloads whose pods or owners changed, if they have a policy or a record."""
         changed = self._workloads.moved | {
             key for owner in self._details.dirty_owners if (key := self._workloads.workload_of(owner)) is not None
@@ -164,7 +164,7 @@ def _named_weight(name: str, amounts: tuple[tuple[str, int], ...]) -> int:
     return NAMED_WEIGHT + len(name) + sum(NAMED_WEIGHT + len(resource) for resource, _ in amounts)
 
 
-def _pod(detail: PodDetail, requests: int, sample: PodMetrics | None) -> ObservedPod:
+def _observed_pod(detail: PodDetail, requests: int, sample: PodMetrics | None) -> ObservedPod:
     usage: tuple[ContainerUsage, ...] = ()
     sampled_ms = window_ms = 0
     if sample is not None:

@@ -46,17 +46,17 @@ class Pending:
         self._changed = False
 
     @property
-    def pods(self) -> int:
+    def pod_count(self) -> int:
         return sum(group.pods for group in self._groups.values())
 
-    def waits(self, name: str) -> bool:
+    def has_waiting_group(self, name: str) -> bool:
         return name in self._groups
 
-    def observed(self, groups: Mapping[str, WaitingGroup]) -> None:
+    def replace_groups(self, groups: Mapping[str, WaitingGroup]) -> None:
         self._groups = dict(groups)
         self._changed = True
 
-    def restate(self) -> None:
+    def begin_epoch(self) -> None:
         """Starts a new epoch: all waiting groups are written again under it."""
         self._sequence = 0
         self._said = {name: said for name, said in self._said.items() if said.group is not None}
@@ -65,12 +65,12 @@ class Pending:
             said.unsure = True
         self._changed = True
 
-    def unsure(self, name: str) -> None:
+    def make_record_due(self, name: str) -> None:
         """Makes the group's record due again: the log may lack it, or has a record of somebody else after it."""
         self._said.setdefault(name, _WrittenGroup(None, 0.0)).unsure = True
         self._changed = True
 
-    def shorten(self, name: str) -> None:
+    def shorten_record(self, name: str) -> None:
         """Leaves the shape out of the group's records until none of its pods waits, because no record can hold it."""
         self._shortened.add(name)
 
@@ -80,7 +80,7 @@ class Pending:
             return 0.0
         return min((self._due_at(name, said) for name, said in self._said.items()), default=float("inf"))
 
-    def take(self, epoch: int, now: float) -> list[PendingEvent]:
+    def take_due_records(self, epoch: int, now: float) -> list[PendingEvent]:
         if now < self.next_due_at():
             return []
         self._changed = False
@@ -88,20 +88,20 @@ class Pending:
         for name in sorted(self._groups.keys() | self._said.keys()):
             group, said = self._groups.get(name), self._said.get(name)
             if said is None or said.unsure or now >= self._due_at(name, said):
-                events.append(self._say(name, group, said, epoch, now))
+                events.append(self._record_of_group(name, group, said, epoch, now))
         while len(self._scheduled) > SCHEDULED_KEPT_MAX:
-            events.append(self._forget(next(iter(self._scheduled))))
+            events.append(self._forget_group(next(iter(self._scheduled))))
         return events
 
-    def _forget(self, name: str) -> Tombstone:
+    def _forget_group(self, name: str) -> Tombstone:
         del self._said[name], self._scheduled[name]
         return Tombstone(pending_address(self._cluster, name))
 
-    def _say(
+    def _record_of_group(
         self, name: str, group: WaitingGroup | None, said: _WrittenGroup | None, epoch: int, now: float
     ) -> PendingEvent:
         if group is None and said is not None and said.group is None and not said.unsure:
-            return self._forget(name)
+            return self._forget_group(name)
         self._said[name] = _WrittenGroup(group, now)
         self._sequence += 1
         if group is None:

@@ -41,7 +41,7 @@ class PodDetails:
         self._by_owner: dict[OwnerKey, dict[str, PodDetail]] = {}
         self._requests_by_owner: dict[OwnerKey, tuple[_Asked, PodRequests]] = {}
 
-    def of_owners(self, owners: Iterable[OwnerKey]) -> list[PodDetail]:
+    def pods_of_owners(self, owners: Iterable[OwnerKey]) -> list[PodDetail]:
         """Returns the pods of these owners, by name."""
         return sorted(detail for owner in owners for detail in self._by_owner.get(owner, {}).values())
 
@@ -52,7 +52,7 @@ class PodDetails:
         if owner is None:
             return
         pods = self._by_owner.setdefault(owner, {})
-        found = _read(pod, self._requests(owner, pod.spec))
+        found = _read_pod_detail(pod, self._requests_of_owner(owner, pod.spec))
         if pods.get(uid) == found:
             return
         self._owner_by_pod[uid] = owner
@@ -74,12 +74,12 @@ class PodDetails:
         for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
             self.remove(uid)
 
-    def _requests(self, owner: OwnerKey, spec: objects.PodSpec) -> PodRequests:
+    def _requests_of_owner(self, owner: OwnerKey, spec: objects.PodSpec) -> PodRequests:
         """Returns the requests. They are read and kept once for pods of one owner that ask alike, as nearly all do."""
         asked = spec.containers, spec.init_containers, spec.resources
         known = self._requests_by_owner.get(owner)
         if known is None or known[0] != asked:
-            known = self._requests_by_owner[owner] = asked, _requests(spec)
+            known = self._requests_by_owner[owner] = asked, _read_pod_requests(spec)
         return known[1]
 
 
@@ -88,7 +88,7 @@ def _owner(metadata: objects.Meta) -> OwnerKey | None:
     return next(((metadata.namespace, one.uid) for one in references), None)
 
 
-def _read(pod: objects.Pod, requests: PodRequests) -> PodDetail:
+def _read_pod_detail(pod: objects.Pod, requests: PodRequests) -> PodDetail:
     status = pod.status
     ready = next((one for one in status.conditions if one.type == "Ready"), None)
     return PodDetail(
@@ -102,17 +102,17 @@ def _read(pod: objects.Pod, requests: PodRequests) -> PodDetail:
     )
 
 
-def _requests(spec: objects.PodSpec) -> PodRequests:
+def _read_pod_requests(spec: objects.PodSpec) -> PodRequests:
     """Returns the requests of the spec, and not those of a resize in progress.
 
     Kubernetes' autoscaler reads the same ones.
     """
-    containers = [_of_container(one) for one in spec.containers]
-    containers += [_of_container(one, init=True) for one in spec.init_containers]
+    containers = [_read_container_requests(one) for one in spec.containers]
+    containers += [_read_container_requests(one, init=True) for one in spec.init_containers]
     return PodRequests(tuple(containers), () if spec.resources is None else _amounts(spec.resources))
 
 
-def _of_container(container: objects.Container, *, init: bool = False) -> ContainerRequests:
+def _read_container_requests(container: objects.Container, *, init: bool = False) -> ContainerRequests:
     restartable = init and container.restart_policy == "Always"
     return ContainerRequests(container.name, _amounts(container.resources), init, restartable)
 

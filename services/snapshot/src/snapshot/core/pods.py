@@ -12,7 +12,7 @@ from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
 from spillway.amounts import clamp_amount
 from spillway.kubernetes import objects
-from spillway.kubernetes.pod_terms import LABELS_UNKNOWN, apart_terms, count_of_terms
+from spillway.kubernetes.pod_terms import LABELS_UNKNOWN, anti_affinity_terms, count_of_terms
 from spillway.kubernetes.term_bounds import TERMS_MAX, repels_too_much
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
 from spillway.model import HOSTNAME_LABEL, HostPort, PodSelector, PodTable, PodTerm, Shape
@@ -87,33 +87,33 @@ class NodeLoad:
     terms: int = 0
 
     @property
-    def too_long(self) -> bool:
+    def is_too_long(self) -> bool:
         """Returns whether the node's pods have more ports than a record takes, or more terms than readers compare.
 
         The node's row then has no pods at all.
         """
-        return self._room < 0 or self.terms > TERMS_OF_NODE_MAX
+        return self._room_in_characters < 0 or self.terms > TERMS_OF_NODE_MAX
 
     @property
-    def _room(self) -> int:
+    def _room_in_characters(self) -> int:
         return NODE_CHARACTERS_MAX - _PORT_CHARACTERS * len(self.ports)
 
-    def told(self, keys: Container[str]) -> dict[PodTable, int]:
+    def tables_for_row(self, keys: Container[str]) -> dict[PodTable, int]:
         """Returns the tables of the node's pods as its row has them, with the number of pods of each.
 
         If they are too long for a record, each table above its share is replaced by one for pods with unknown labels.
         Otherwise one pod of any tenant would close the node.
         keys: the label keys of the node.
         """
-        if self.characters <= self._room or sum(self.sizes.values()) <= self._room:
+        if self.characters <= self._room_in_characters or sum(self.sizes.values()) <= self._room_in_characters:
             return self.tables
-        share = self._room // len(self.tables)
+        share = self._room_in_characters // len(self.tables)
         told: dict[PodTable, int] = {}
         for table, count in self.tables.items():
-            _count(told, table if self.sizes[table] <= share else _unknown(table, keys), count)
+            _add_to_count(told, table if self.sizes[table] <= share else _table_with_unknown_labels(table, keys), count)
         return told
 
-    def held(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
+    def requests_by_resource(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
         """Returns the total requests of the node's pods for these resources. of_owner: only of the owner's pods."""
         held = ((name, self.requested.get(name, 0) - of_owner * self.by_pools.get(name, 0)) for name in names)
         return {name: amount for name, amount in held if amount}
@@ -146,17 +146,17 @@ class Pods:
         return len(self._pods)
 
     def upsert(self, pod: objects.Pod) -> None:
-        uid, found = pod.metadata.uid, self._read(pod)
+        uid, found = pod.metadata.uid, self._read_pod_facts(pod)
         known = self._pods.get(uid)
         if found.waiting:  # A pod's spec does not change while it waits.
             found = found._replace(shape=known.shape if known is not None and known.waiting else waiting_shape(pod))
         if known == found:
             return
-        kept = self._keep(found)
+        kept = self._intern_facts(found)
         if known is not None:
             self._forget(known)
         self._pods[uid] = kept
-        self._account(kept, 1)
+        self._count_pod(kept, 1)
 
     def remove(self, uid: str) -> None:
         known = self._pods.pop(uid, None)
@@ -168,55 +168,55 @@ class Pods:
         for uid in [uid for uid in self._pods if uid not in uids]:
             self.remove(uid)
 
-    def settle(self) -> None:
+    def update_namespaces_over_bound(self) -> None:
         """Updates which namespaces have too many terms.
 
         Call it before reading rows, since a row depends on other nodes' pods.
         """
-        self.dirty_nodes.update(self.repelling.settle())
+        self.dirty_nodes.update(self.repelling.update_namespaces_over_bound())
 
-    def _keep(self, found: PodFacts) -> PodFacts:
+    def _intern_facts(self, found: PodFacts) -> PodFacts:
         return found._replace(
-            table=self._tables.take(found.table),
-            requests=self._requests.take(found.requests),
-            owner=self._owners.take(found.owner),
+            table=self._tables.intern_value(found.table),
+            requests=self._requests.intern_value(found.requests),
+            owner=self._owners.intern_value(found.owner),
         )
 
     def _forget(self, known: PodFacts) -> None:
-        self._account(known, -1)
-        self._tables.drop(known.table)
-        self._requests.drop(known.requests)
-        self._owners.drop(known.owner)
+        self._count_pod(known, -1)
+        self._tables.release_value(known.table)
+        self._requests.release_value(known.requests)
+        self._owners.release_value(known.owner)
 
-    def _account(self, pod: PodFacts, sign: int) -> None:
+    def _count_pod(self, pod: PodFacts, sign: int) -> None:
         if pod.holds:
-            self._load(pod, sign)
+            self._count_on_node(pod, sign)
         if pod.counts:
             owner = pod.owner.key
-            _count(self.counted.setdefault(owner, {}), pod.template_hash, sign)
+            _add_to_count(self.counted.setdefault(owner, {}), pod.template_hash, sign)
             if not self.counted[owner]:
                 del self.counted[owner]
             self.dirty_owners.add(owner)
         if pod.waiting:
-            _count(self.waiting.setdefault(pod.owner, {}), pod.waiting, sign)
-            _count(self.waiting_shapes.setdefault(pod.owner, {}), pod.shape, sign)
+            _add_to_count(self.waiting.setdefault(pod.owner, {}), pod.waiting, sign)
+            _add_to_count(self.waiting_shapes.setdefault(pod.owner, {}), pod.shape, sign)
             if not self.waiting[pod.owner]:
                 del self.waiting[pod.owner], self.waiting_shapes[pod.owner]
             self.dirty_waiting.add(pod.owner)
 
-    def _load(self, pod: PodFacts, sign: int) -> None:
+    def _count_on_node(self, pod: PodFacts, sign: int) -> None:
         load = self.loads.get(pod.node)
         if load is None:
             load = self.loads[pod.node] = NodeLoad()
         of_pool = pod.table.namespace.startswith(POD_NAMESPACE_PREFIX)
         for resource, amount in pod.requests:
-            _count(load.requested, resource, sign * amount)
+            _add_to_count(load.requested, resource, sign * amount)
             if of_pool:
-                _count(load.by_pools, resource, sign * amount)
+                _add_to_count(load.by_pools, resource, sign * amount)
         for port in pod.ports:
-            _count(load.ports, port, sign)
-        _count(load.tables, pod.table, sign)
-        self.repelling.count(pod.node, pod.table, sign)
+            _add_to_count(load.ports, port, sign)
+        _add_to_count(load.tables, pod.table, sign)
+        self.repelling.count_pod(pod.node, pod.table, sign)
         if pod.table.apart and load.tables.get(pod.table, 0) == (1 if sign > 0 else 0):
             load.terms += sign * sum(map(weight_of, pod.table.apart))
         if pod.table in load.tables:
@@ -229,7 +229,7 @@ class Pods:
             del self.loads[pod.node]
         self.dirty_nodes.add(pod.node)
 
-    def _read(self, pod: objects.Pod) -> PodFacts:
+    def _read_pod_facts(self, pod: objects.Pod) -> PodFacts:
         """Returns the facts of a pod. Only a pod that holds amounts on a node has requests, ports and anti-affinity;
         only a pod without a node can wait."""
         metadata, labels = pod.metadata, pod.metadata.labels
@@ -239,7 +239,7 @@ class Pods:
         holds = node != "" and not finished
         unreadable, requests = requests_of(pod) if holds else (False, ())
         ports = tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else ()
-        apart = _apart(pod.spec) if holds else ()
+        apart = _required_anti_affinity(pod.spec) if holds else ()
         table = PodTable(
             namespace=sys.intern(metadata.namespace),
             labels=tuple(sorted(item for item in labels.items() if item[0] not in self._ignored)),
@@ -256,11 +256,11 @@ class Pods:
             holds=holds,
             counts=holds and not terminating,
             unreadable=unreadable or apart is None,
-            waiting="" if node or finished or terminating else self._waiting(pod.status),
-            characters=_characters(table) if holds else 0,
+            waiting="" if node or finished or terminating else self._unschedulable_message(pod.status),
+            characters=_characters_of_table(table) if holds else 0,
         )
 
-    def _waiting(self, status: objects.PodStatus) -> str:
+    def _unschedulable_message(self, status: objects.PodStatus) -> str:
         for condition in status.conditions:
             if (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable"):
                 return condition.message[: self._reason_characters_max] or condition.reason
@@ -269,44 +269,47 @@ class Pods:
 
 def requests_of(pod: objects.Pod) -> tuple[bool, Amounts]:
     """Returns (unreadable, amounts): the pod's requests on its node, with ("pods", 1) for its own place."""
-    amounts = None if has_too_many_containers(pod.spec) else objects.known_requests(pod.spec, pod.status)
+    amounts = None if has_too_many_containers(pod.spec) else objects.pod_requests_or_none(pod.spec, pod.status)
     if amounts is None:
         return True, (("pods", 1),)
     held = {**amounts, "pods": 1}
     return False, tuple(sorted((name, clamp_amount(name, amount)) for name, amount in held.items() if amount > 0))
 
 
-def _apart(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None:
+def _required_anti_affinity(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None:
     """Returns the required anti-affinity of a pod; None beyond the bounds. Terms are counted before they are read."""
     if count_of_terms(spec.affinity) > TERMS_MAX:
         return None
-    terms = apart_terms(spec.affinity)
+    terms = anti_affinity_terms(spec.affinity)
     return None if repels_too_much(terms) else terms
 
 
 def owner_of(metadata: objects.Meta) -> PodOwner:
     for reference in metadata.owner_references:
         if reference.controller:
-            kind, name = sys.intern(_short(reference.kind)), _short(reference.name)
+            kind, name = sys.intern(_shortened_name(reference.kind)), _shortened_name(reference.name)
             return PodOwner(kind, sys.intern(metadata.namespace), name, reference.uid)
     return PodOwner("Pod", sys.intern(metadata.namespace), metadata.name, metadata.uid)
 
 
-def _short(name: str) -> str:
+def _shortened_name(name: str) -> str:
     return name if len(name) <= NAME_CHARACTERS_MAX else digest(name)
 
 
-def _characters(table: PodTable) -> int:
+def _characters_of_table(table: PodTable) -> int:
     labels = sum(len(key) + len(value) for key, value in table.labels)
     return labels + (len(repr(table.apart)) if table.apart else 0)
 
 
-def _unknown(table: PodTable, keys: Container[str]) -> PodTable:
+def _table_with_unknown_labels(table: PodTable, keys: Container[str]) -> PodTable:
     """Returns a table for a pod with unknown labels.
 
     It keeps away every pod that the original terms may keep away, over the topology keys of the node's labels.
     """
-    terms = ((term.key, bool(term.namespaces) or term.namespace_selector is not None) for term in table.apart)
+    terms = (
+        (term.topology_key_or_hostname, bool(term.namespaces) or term.namespace_selector is not None)
+        for term in table.apart
+    )
     apart = (
         PodTerm(_ALL, topology_key=key, namespace_selector=_ALL if everywhere else None)
         for key, everywhere in sorted(set(terms))
@@ -323,7 +326,7 @@ def _port_order(port: HostPort) -> tuple[int, str, str]:
     return port.port, port.protocol, port.ip
 
 
-def _count(
+def _add_to_count(
     counts: dict[str, int] | dict[HostPort, int] | dict[PodTable, int] | dict[Shape | None, int], key: object, by: int
 ) -> None:
     """Adds to a count. A count of zero is removed, so that equal states are equal values."""

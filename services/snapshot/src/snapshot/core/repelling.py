@@ -54,29 +54,29 @@ class RepellingTerms:
         self._wide = 0
         self._changed = False
 
-    def count(self, node: str, table: PodTable, sign: int) -> None:
+    def count_pod(self, node: str, table: PodTable, sign: int) -> None:
         """Counts one pod more, or one less."""
         if not table.apart:
             return
         found = self._namespaces.setdefault(table.namespace, _NamespaceTerms())
-        _add(found.pods, node, sign)
-        first_or_last = _add(found.uses, table.apart, sign) == (1 if sign > 0 else 0)
+        _add_to_count(found.pods, node, sign)
+        first_or_last = _add_to_count(found.uses, table.apart, sign) == (1 if sign > 0 else 0)
         for term in table.apart if first_or_last else ():
-            if _add(found.terms, term, sign) == (1 if sign > 0 else 0):
-                self._weigh(found, term, table.namespace, sign)
+            if _add_to_count(found.terms, term, sign) == (1 if sign > 0 else 0):
+                self._add_weight_of_term(found, term, table.namespace, sign)
         if not found.pods:
             del self._namespaces[table.namespace]
 
-    def settle(self) -> Iterable[str]:
+    def update_namespaces_over_bound(self) -> Iterable[str]:
         """Updates which namespaces are beyond a bound. Returns the nodes whose rows change."""
         if not self._changed:
             return ()
         self._changed = False
-        before, self.over = self.over, frozenset(self._beyond())
+        before, self.over = self.over, frozenset(self._namespaces_over_bound())
         changed = before ^ self.over
         return {node for name in changed if name in self._namespaces for node in self._namespaces[name].pods}
 
-    def _weigh(self, found: _NamespaceTerms, term: PodTerm, namespace: str, sign: int) -> None:
+    def _add_weight_of_term(self, found: _NamespaceTerms, term: PodTerm, namespace: str, sign: int) -> None:
         weight = sign * weight_of(term)
         wide = weight if term.namespace_selector is not None or set(term.namespaces) - {namespace} else 0
         found.all += weight
@@ -84,7 +84,7 @@ class RepellingTerms:
         self._wide += wide
         self._changed = True
 
-    def _beyond(self) -> Iterable[str]:
+    def _namespaces_over_bound(self) -> Iterable[str]:
         yield from (name for name, one in self._namespaces.items() if one.all > TERMS_OF_NAMESPACE_MAX)
         if self._wide <= TERMS_OF_CLUSTER_MAX:
             return
@@ -101,7 +101,7 @@ def weight_of(term: PodTerm) -> int:
     return 1 + (len(entries) + sum(len(entry.values) for entry in entries) + len(term.namespaces)) // LONG
 
 
-def _add(counts: dict[Key, int], key: Key, by: int) -> int:
+def _add_to_count(counts: dict[Key, int], key: Key, by: int) -> int:
     """Adds to a count and returns it. A count of zero is removed."""
     found = counts.get(key, 0) + by
     if found:

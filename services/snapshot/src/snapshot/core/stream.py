@@ -34,11 +34,11 @@ class TooManyAmounts(Exception):
     """Raised when a whole block has more than AMOUNTS_MAX, and the cluster may not have more blocks."""
 
 
-def hash_key(cluster: str, epoch: int) -> bytes:
+def block_hash_key(cluster: str, epoch: int) -> bytes:
     return f"{epoch}/{cluster}".encode()[: blake2s.MAX_KEY_SIZE]
 
 
-def hash_of(name: str, key: bytes) -> int:
+def node_hash(name: str, key: bytes) -> int:
     """Returns the number by which a node is put into a block. Readers take a node's block from the record.
 
     The hash has a key. So nobody can choose node names that always share a block.
@@ -111,15 +111,15 @@ class Stream:
         self._api_server = ""
         self._as_of_offset = epoch
         self._blocks_min = blocks_min
-        self._hash_key = hash_key(cluster, epoch)
+        self._hash_key = block_hash_key(cluster, epoch)
         self._too_heavy = False
 
     @property
-    def count(self) -> int:
+    def block_count(self) -> int:
         return len(self._blocks)
 
     @property
-    def outgrown(self) -> bool:
+    def has_outgrown_block(self) -> bool:
         """Returns whether a block has more nodes or bytes than a record should.
 
         A new epoch with more blocks is then needed.
@@ -133,14 +133,14 @@ class Stream:
 
         If not, a block that is too large is treated as unwritable.
         """
-        return self.count < self._blocks_max()
+        return self.block_count < self._blocks_max()
 
     @property
-    def blocks_wanted(self) -> int:
+    def next_epoch_blocks_min(self) -> int:
         """Returns the least number of blocks for the next epoch."""
-        return min(2 * self.count, self._blocks_max()) if self._too_heavy else 1
+        return min(2 * self.block_count, self._blocks_max()) if self._too_heavy else 1
 
-    def begin(self, whole: StateChanges) -> None:
+    def set_initial_state(self, whole: StateChanges) -> None:
         """Sets the state with which the epoch starts. Whole records of all blocks are due at once."""
         assert not self.begun
         self.begun = True
@@ -151,49 +151,51 @@ class Stream:
         for block in self._blocks:
             block.full_wanted = True
         for row in whole.rows:
-            self._blocks[self._index(row.name)].rows[row.name] = row
-        self._facts = {_key(facts): facts for facts in whole.facts}
+            self._blocks[self._block_index_of_node(row.name)].rows[row.name] = row
+        self._facts = {_workload_key(facts): facts for facts in whole.facts}
         self._namespaces = {entry.name: entry for entry in whole.namespaces}
         self._api_server = whole.api_server
 
-    def changes(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
+    def change_records(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
         """Yields the change records, block 0 last.
 
         Block 0 has the counts of our workloads. They must not be read before the room that these pods take.
         """
         if changes.api_server != self._api_server:  # Only a whole block has api_server.
             self._api_server = changes.api_server
-            self.want_full(FACTS_BLOCK)
+            self.request_whole_block(FACTS_BLOCK)
         rows: list[list[NodeRow]] = [[] for _ in self._blocks]
         removed: list[list[str]] = [[] for _ in self._blocks]
         for row in changes.rows:
-            index = self._index(row.name)
+            index = self._block_index_of_node(row.name)
             if self._blocks[index].rows.get(row.name) != row:
                 self._blocks[index].rows[row.name] = row
                 rows[index].append(row)
         for name in changes.removed:
-            index = self._index(name)
+            index = self._block_index_of_node(name)
             if self._blocks[index].rows.pop(name, None) is not None:
                 removed[index].append(name)
-        facts = [entry for entry in changes.facts if self._facts.get(_key(entry)) != entry]
-        self._facts.update((_key(entry), entry) for entry in facts)
+        facts = [entry for entry in changes.facts if self._facts.get(_workload_key(entry)) != entry]
+        self._facts.update((_workload_key(entry), entry) for entry in facts)
         gone = [key for key in changes.facts_removed if self._facts.pop(key, None) is not None]
-        yield from self._namespace_changes(changes, sign)
-        for index in range(1, self.count):
+        yield from self._namespace_change_records(changes, sign)
+        for index in range(1, self.block_count):
             if rows[index] or removed[index]:
-                *earlier, last = _pieces(rows[index])
-                yield from (self._record(index, piece, sign, ()) for piece in earlier)
-                yield self._record(index, last, sign, removed[index])
+                *earlier, last = _split_rows(rows[index])
+                yield from (self._change_record(index, piece, sign, ()) for piece in earlier)
+                yield self._change_record(index, last, sign, removed[index])
         if not (rows[FACTS_BLOCK] or removed[FACTS_BLOCK] or facts or gone):
             return
-        *earlier, rows[FACTS_BLOCK] = _pieces(rows[FACTS_BLOCK])
-        yield from (self._record(FACTS_BLOCK, piece, sign, ()) for piece in earlier)
+        *earlier, rows[FACTS_BLOCK] = _split_rows(rows[FACTS_BLOCK])
+        yield from (self._change_record(FACTS_BLOCK, piece, sign, ()) for piece in earlier)
         most = self._settings.facts_per_record_max
-        yield self._record(FACTS_BLOCK, rows[FACTS_BLOCK], sign, removed[FACTS_BLOCK], facts[:most], gone[:most])
+        yield self._change_record(FACTS_BLOCK, rows[FACTS_BLOCK], sign, removed[FACTS_BLOCK], facts[:most], gone[:most])
         for start in range(most, max(len(facts), len(gone)), most):
-            yield self._record(FACTS_BLOCK, (), sign, (), facts[start : start + most], gone[start : start + most])
+            yield self._change_record(
+                FACTS_BLOCK, (), sign, (), facts[start : start + most], gone[start : start + most]
+            )
 
-    def _namespace_changes(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
+    def _namespace_change_records(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
         """Yields the changes of namespaces.
 
         They come first, so that no reader sees more left of a quota than there is.
@@ -204,15 +206,15 @@ class Stream:
         most = self._settings.facts_per_record_max
         for start in range(0, max(len(new), len(gone)), most):
             here = slice(start, start + most)
-            record = self._record(FACTS_BLOCK, (), sign, ())
+            record = self._change_record(FACTS_BLOCK, (), sign, ())
             filled = replace(record, namespaces=tuple(new[here]), namespaces_removed=tuple(gone[here]))
-            self._blocks[FACTS_BLOCK].weight += _weight(filled)
+            self._blocks[FACTS_BLOCK].weight += _record_weight(filled)
             yield filled
 
     def heartbeat(self, sign: ClusterSign) -> CapacityChanged:
-        return self._record(FACTS_BLOCK, (), sign, ())
+        return self._change_record(FACTS_BLOCK, (), sign, ())
 
-    def fulls_due(self, now: float) -> list[int]:
+    def whole_blocks_due(self, now: float) -> list[int]:
         """Returns the blocks that must be written whole: on request, after many changes, or after full_seconds."""
         if not self.begun:
             return []
@@ -223,7 +225,7 @@ class Stream:
             if block.full_wanted or block.weight >= max(block.full_weight, heavy_from) or now >= block.full_due_at
         ]
 
-    def full(self, index: int, now: float) -> CapacityReported | None:
+    def whole_block_record(self, index: int, now: float) -> CapacityReported | None:
         """Returns the whole block, or None when a record cannot hold it and the cluster may have more blocks.
 
         Raises TooManyAmounts. When there may be no more blocks, a heavy block is returned all the same: the log takes
@@ -231,7 +233,7 @@ class Stream:
         """
         block = self._blocks[index]
         rows = [block.rows[name] for name in sorted(block.rows)]
-        columns = self._packed(index, rows)
+        columns = self._packed_columns(index, rows)
         if columns is None or (len(columns) > self._settings.block_bytes_max and len(rows) > 1 and self.may_split):
             self._too_heavy = True
             return None
@@ -239,15 +241,15 @@ class Stream:
         spaces = tuple(self._namespaces[name] for name in sorted(self._namespaces)) if index == FACTS_BLOCK else ()
         api_server = self._api_server if index == FACTS_BLOCK else ""
         first = block.full_due_at == float("inf")
-        block.full_due_at = now + (self._first_period(index) if first else self._settings.full_seconds)
-        entries = len(facts) + len(spaces) + _claims_of(spaces)
+        block.full_due_at = now + (self._first_period_seconds(index) if first else self._settings.full_seconds)
+        entries = len(facts) + len(spaces) + _volume_claim_count(spaces)
         block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * entries
         block.full_wanted = False
         return CapacityReported(
             self.cluster,
             self.epoch,
             index,
-            self.count,
+            self.block_count,
             block.sequence,
             self._as_of_offset,
             columns,
@@ -256,15 +258,15 @@ class Stream:
             api_server,
         )
 
-    def split(self) -> None:
+    def request_more_blocks(self) -> None:
         """Makes the next epoch have more blocks, because a whole block was too large for a record."""
         self._too_heavy = True
 
-    def want_full(self, index: int) -> None:
-        if index < self.count:
+    def request_whole_block(self, index: int) -> None:
+        if index < self.block_count:
             self._blocks[index].full_wanted = True
 
-    def acknowledged(self, offset: int) -> None:
+    def note_written_offset(self, offset: int) -> None:
         """Stores the offset of a written change. Whole records carry it, and their readers continue after it."""
         self._as_of_offset = max(self._as_of_offset, offset + 1)
 
@@ -272,24 +274,24 @@ class Stream:
         return blocks_max(sum(len(block.rows) for block in self._blocks), self._settings.block_nodes_max)
 
     def _hash(self, name: str) -> int:
-        return hash_of(name, self._hash_key)
+        return node_hash(name, self._hash_key)
 
-    def _index(self, name: str) -> int:
-        return self._hash(name) % self.count
+    def _block_index_of_node(self, name: str) -> int:
+        return self._hash(name) % self.block_count
 
-    def _packed(self, index: int, rows: Sequence[NodeRow]) -> bytes | None:
+    def _packed_columns(self, index: int, rows: Sequence[NodeRow]) -> bytes | None:
         """Packs the rows of a whole block.
 
         Returns None when they have too many amounts and the cluster may have more blocks.
         """
-        if len(_pieces(rows)) == 1:
+        if len(_split_rows(rows)) == 1:
             return self._pack(columns_of(rows))
         if self.may_split:
             return None
         what = f"CapacityReported {self.cluster}/{index}: amounts of {len(rows)} nodes"
         raise TooManyAmounts(f"{what}: expected at most {AMOUNTS_MAX} by nodes and resources")
 
-    def _record(
+    def _change_record(
         self,
         index: int,
         rows: Sequence[NodeRow],
@@ -315,10 +317,10 @@ class Stream:
             trouble_code=sign.trouble.code,
         )
         if not is_heartbeat(event):
-            block.weight += _weight(event)
+            block.weight += _record_weight(event)
         return event
 
-    def _first_period(self, index: int) -> float:
+    def _first_period_seconds(self, index: int) -> float:
         """Returns the seconds until the first whole record after the one at the start.
 
         They differ by block, so that clusters that were taken together are not always written together.
@@ -333,7 +335,7 @@ def is_heartbeat(event: CapacityChanged) -> bool:
     return not (said or event.namespaces or event.namespaces_removed)
 
 
-def _pieces(rows: Sequence[NodeRow]) -> list[list[NodeRow]]:
+def _split_rows(rows: Sequence[NodeRow]) -> list[list[NodeRow]]:
     """Cuts the rows into pieces of at most AMOUNTS_MAX amounts, or of one row. No rows are one empty piece."""
     pieces: list[list[NodeRow]] = [[]]
     names: set[str] = set()
@@ -346,15 +348,15 @@ def _pieces(rows: Sequence[NodeRow]) -> list[list[NodeRow]]:
     return pieces
 
 
-def _weight(event: CapacityChanged) -> int:
+def _record_weight(event: CapacityChanged) -> int:
     entries = len(event.facts) + len(event.facts_removed) + len(event.namespaces) + len(event.namespaces_removed)
-    entries += _claims_of(event.namespaces)
+    entries += _volume_claim_count(event.namespaces)
     return RECORD_WEIGHT + len(event.columns) + NAME_WEIGHT * len(event.removed) + FACTS_WEIGHT * entries
 
 
-def _claims_of(namespaces: Iterable[NamespaceFacts]) -> int:
+def _volume_claim_count(namespaces: Iterable[NamespaceFacts]) -> int:
     return sum(len(entry.volume_claims) for entry in namespaces)
 
 
-def _key(facts: WorkloadFacts) -> WorkloadKey:
+def _workload_key(facts: WorkloadFacts) -> WorkloadKey:
     return facts.namespace, facts.name

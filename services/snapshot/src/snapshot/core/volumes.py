@@ -120,19 +120,19 @@ class VolumeTable:
         self._uid_by_volume_name[volume.name] = uid
         if self._volumes.get(uid) != volume:
             self._volumes[uid] = volume
-            self._touch(volume.name)
+            self._mark_namespaces_of_volume(volume.name)
 
     def remove_volume(self, uid: str) -> None:
         volume = self._volumes.pop(uid, None)
         if volume is not None and self._uid_by_volume_name.get(volume.name) == uid:
             del self._uid_by_volume_name[volume.name]
-            self._touch(volume.name)
+            self._mark_namespaces_of_volume(volume.name)
 
     def retain_volumes(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._volumes if uid not in uids]:
             self.remove_volume(uid)
 
-    def _touch(self, volume: str) -> None:
+    def _mark_namespaces_of_volume(self, volume: str) -> None:
         self._dirty.update(self._claims[uid].namespace for uid in self._uids_by_volume.get(volume, ()))
 
     # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,14 +141,14 @@ class VolumeTable:
         return {*self._uids_by_namespace, *self._left_out.values()}
 
     def claims(self, namespace: str) -> tuple[VolumeClaim, ...]:
-        found = (self._said(self._claims[uid]) for uid in self._uids_by_namespace.get(namespace, ()))
+        found = (self._claim_with_limits(self._claims[uid]) for uid in self._uids_by_namespace.get(namespace, ()))
         return tuple(sorted(found, key=lambda claim: claim.name))
 
-    def leaves_out(self, namespace: str) -> bool:
+    def has_left_out_claims(self, namespace: str) -> bool:
         """Returns whether claims of the namespace are not kept, because there are more than claims_max."""
         return self._left_out_in[namespace] > 0
 
-    def _said(self, claim: _Claim) -> VolumeClaim:
+    def _claim_with_limits(self, claim: _Claim) -> VolumeClaim:
         if claim.refused:
             return VolumeClaim(claim.name, True, (VolumeLimit(claim.refused),), claim.once)
         volume = self._volumes.get(self._uid_by_volume_name.get(claim.volume, ""))
@@ -173,12 +173,12 @@ def _read_claim(item: objects.PersistentVolumeClaim) -> _Claim:
 def _read_volume(item: objects.PersistentVolume) -> _Volume:
     affinity, limits = item.spec.node_affinity, list[tuple[NodeTerm, ...]]()
     if affinity is not None and affinity.required is not None:
-        limits.append(tuple(_terms(affinity.required.node_selector_terms)))
-    limits.extend(_zones(item.metadata.labels))
+        limits.append(tuple(_satisfiable_terms(affinity.required.node_selector_terms)))
+    limits.extend(_zone_limits(item.metadata.labels))
     return _Volume(item.metadata.name, tuple(limits), "csi" if item.spec.csi is not None else "")
 
 
-def _terms(terms: Iterable[RequiredNodeSelectorTerm]) -> Iterator[NodeTerm]:
+def _satisfiable_terms(terms: Iterable[RequiredNodeSelectorTerm]) -> Iterator[NodeTerm]:
     """Yields the terms that a node can meet.
 
     VolumeBinding sees only a node's labels, so match fields have no effect.
@@ -202,7 +202,7 @@ def _is_readable(requirement: Requirement) -> bool:
     return False
 
 
-def _zones(labels: dict[str, str]) -> Iterator[tuple[NodeTerm, ...]]:
+def _zone_limits(labels: dict[str, str]) -> Iterator[tuple[NodeTerm, ...]]:
     """Yields the zone and region limits of a volume's labels.
 
     An older label of the volume also means the node's label of today, if the node does not have the older one.

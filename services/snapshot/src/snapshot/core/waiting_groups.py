@@ -81,28 +81,28 @@ class WaitingGroups:
         for key in moved:
             if (known := self._members.get("/".join(key))) is not None:
                 owners |= known.owners
-            for owner_key in self._workloads.owners(key) if self._workloads.has(key) else ():
+            for owner_key in self._workloads.pod_owners_of(key) if self._workloads.has(key) else ():
                 owners |= self._owners_by_key.get(owner_key, set())
         names: set[str] = set()
         for owner in sorted(owners):
-            names |= self._place(owner)
+            names |= self._place_owner(owner)
         for name in names:
-            self._sum(name)
+            self._sum_up_group(name)
         self.changed = self.changed or bool(names)
 
-    def _place(self, owner: PodOwner) -> set[str]:
+    def _place_owner(self, owner: PodOwner) -> set[str]:
         """Updates the group of one owner. Returns the names of its former and present group."""
         before = self._place_by_owner.pop(owner, None)
         names = set() if before is None else {before[0]}
         if before is not None:
-            self._leave(owner, *before)
+            self._remove_owner(owner, *before)
         pods = sum(self._pods.waiting.get(owner, {}).values())
         if pods:
             name, new = self._group_of(owner)
             members = self._members.get(name)
             if members is None:
                 members = self._members[name] = new
-                self._count(new, 1)
+                self._count_group(new, 1)
             members.owners.add(owner)
             members.pods += pods
             self._place_by_owner[owner] = name, pods
@@ -110,18 +110,18 @@ class WaitingGroups:
             names.add(name)
         return names
 
-    def _leave(self, owner: PodOwner, name: str, pods: int) -> None:
+    def _remove_owner(self, owner: PodOwner, name: str, pods: int) -> None:
         members, of_key = self._members[name], self._owners_by_key[owner.key]
         members.pods -= pods
         members.owners.discard(owner)
         if not members.owners:
             del self._members[name]
-            self._count(members, -1)
+            self._count_group(members, -1)
         of_key.discard(owner)
         if not of_key:
             del self._owners_by_key[owner.key]
 
-    def _count(self, members: _GroupMembers, by: int) -> None:
+    def _count_group(self, members: _GroupMembers, by: int) -> None:
         if not members.namespace:
             return
         self._names += by
@@ -143,7 +143,7 @@ class WaitingGroups:
             return others, _GroupMembers("", owner.namespace, mixed=True)
         return "Others//", _GroupMembers("", "", mixed=True)
 
-    def _sum(self, name: str) -> None:
+    def _sum_up_group(self, name: str) -> None:
         members = self._members.get(name)
         if members is None:
             self._groups.pop(name, None)
@@ -154,8 +154,8 @@ class WaitingGroups:
         messages: dict[str, int] = {}
         shapes: dict[Shape | None, int] = {}
         for owner in members.owners:
-            _add(messages, self._pods.waiting[owner])
-            _add(shapes, self._pods.waiting_shapes[owner])
+            _add_counts(messages, self._pods.waiting[owner])
+            _add_counts(shapes, self._pods.waiting_shapes[owner])
         self._groups[name] = WaitingGroup(members.workload, members.pods, commonest(messages), commonest(shapes))
 
 
@@ -168,6 +168,6 @@ def commonest(counts: Mapping[T, int]) -> T:
     return found[0] if not 1 < len(found) <= TIES_MAX else min(found, key=repr)
 
 
-def _add(into: dict[T, int], more: Mapping[T, int]) -> None:
+def _add_counts(into: dict[T, int], more: Mapping[T, int]) -> None:
     for entry, count in more.items():
         into[entry] = into.get(entry, 0) + count

@@ -10,7 +10,7 @@ from snapshot.core.pod_bounds import asks_for_too_much, has_too_many_containers
 from spillway.amounts import clamp_amount
 from spillway.api import RequestError
 from spillway.kubernetes import objects
-from spillway.kubernetes.pod_shape import bare, shape_of
+from spillway.kubernetes.pod_shape import shape_of, shape_without_notes
 from spillway.kubernetes.term_bounds import TERMS_MAX, asks_too_many_terms
 from spillway.model import Shape
 
@@ -53,7 +53,7 @@ def waiting_shape(pod: objects.Pod) -> Shape | None:
     spec = _without_nulls(msgspec.json.decode(said))
     template = {"metadata": {"labels": pod.metadata.labels}, "spec": spec}
     try:
-        shape = bare(shape_of(template, pod.metadata.namespace, "pod"))
+        shape = shape_without_notes(shape_of(template, pod.metadata.namespace, "pod"))
     except RequestError:
         return None
     too_much = asks_for_too_much(shape.requests) or asks_too_many_terms(shape)

@@ -63,7 +63,7 @@ class WorkloadTable:
     def has(self, key: WorkloadKey) -> bool:
         return key in self._uid_by_key
 
-    def owners(self, key: WorkloadKey) -> tuple[OwnerKey, ...]:
+    def pod_owners_of(self, key: WorkloadKey) -> tuple[OwnerKey, ...]:
         """Returns the objects that may own the workload's pods: its own object and its ReplicaSets."""
         namespace, uid = key[0], self._uid_by_key[key]
         return tuple((namespace, one) for one in (uid, *self._replicasets_by_deployment.get((namespace, uid), ())))
@@ -74,7 +74,7 @@ class WorkloadTable:
         if uid is None:
             return None
         total: dict[str, int] = {}
-        for owner in self.owners(key):
+        for owner in self.pod_owners_of(key):
             for template_hash, pods in counted.get(owner, {}).items():
                 total[template_hash] = total.get(template_hash, 0) + pods
         facts = self._objects[uid]
@@ -85,14 +85,14 @@ class WorkloadTable:
         if metadata.labels.get(FLEET_LABEL) != self._fleet:
             self.remove(kind, metadata.uid)
             return
-        facts = _read(item)
+        facts = _read_object_facts(item)
         key = facts.namespace, facts.name
         self._uids_by_kind.setdefault(kind, set()).add(metadata.uid)
         if self._objects.get(metadata.uid) == facts and self._uid_by_key.get(key) == metadata.uid:
             return
         self._objects[metadata.uid] = facts
         self._uid_by_key[key] = metadata.uid
-        self._note(key)
+        self._mark_workload_changed(key)
 
     def remove(self, kind: Kind, uid: str) -> None:
         self._uids_by_kind.get(kind, set()).discard(uid)
@@ -102,7 +102,7 @@ class WorkloadTable:
         key = facts.namespace, facts.name
         if self._uid_by_key.get(key) == uid:  # Else another object has taken the name already.
             del self._uid_by_key[key]
-        self._note(key)
+        self._mark_workload_changed(key)
 
     def retain(self, kind: Kind, uids: frozenset[str]) -> None:
         for uid in self._uids_by_kind.get(kind, set()) - uids:
@@ -119,7 +119,7 @@ class WorkloadTable:
             self.remove_replicaset(uid)
             self._deployment_by_replicaset[uid] = deployment
             self._replicasets_by_deployment.setdefault(deployment, set()).add(uid)
-            self._mark(deployment)
+            self._mark_deployment_changed(deployment)
 
     def remove_replicaset(self, uid: str) -> None:
         deployment = self._deployment_by_replicaset.pop(uid, None)
@@ -129,23 +129,23 @@ class WorkloadTable:
         siblings.discard(uid)
         if not siblings:
             del self._replicasets_by_deployment[deployment]
-        self._mark(deployment)
+        self._mark_deployment_changed(deployment)
 
     def retain_replicasets(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._deployment_by_replicaset if uid not in uids]:
             self.remove_replicaset(uid)
 
-    def _mark(self, deployment: OwnerKey) -> None:
+    def _mark_deployment_changed(self, deployment: OwnerKey) -> None:
         facts = self._objects.get(deployment[1])
         if facts is not None and facts.namespace == deployment[0]:
-            self._note((facts.namespace, facts.name))
+            self._mark_workload_changed((facts.namespace, facts.name))
 
-    def _note(self, key: WorkloadKey) -> None:
+    def _mark_workload_changed(self, key: WorkloadKey) -> None:
         self.dirty.add(key)
         self.moved.add(key)
 
 
-def _read(item: Workload) -> ObjectFacts:
+def _read_object_facts(item: Workload) -> ObjectFacts:
     metadata = item.metadata
     version = read_version(metadata.annotations.get(PLACEMENT_ANNOTATION, ""))
     if isinstance(item, objects.Job):
@@ -179,7 +179,7 @@ def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
         updated_replicas=status.active,
         ready_replicas=status.ready,
         succeeded=status.succeeded,
-        ended=objects.job_end((one.type, one.status) for one in status.conditions),
+        ended=objects.job_end_condition((one.type, one.status) for one in status.conditions),
     )
 
 

@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler
 
 from spillway.clusters.api import PODS, ClusterUnreachable, Refused
 from spillway.kubernetes.objects import is_object_name
-from spillway.running.http_port import HttpPort, PortBounds, http_port
+from spillway.running.http_port import HttpPort, PortBounds, open_http_port
 from spillway.settings import SettingsError
 from vk_bridge import metrics
 from vk_bridge.api.lent_pods import LentPods
@@ -89,21 +89,21 @@ class KubeletApi:
     async def _listen(self, pool: str, port: int) -> None:
         host = self._settings.kubelet_listen or self._settings.kubelet_address
         context = server_context(self._settings, pool)
-        app = web.Application(middlewares=[self._answered])
+        app = web.Application(middlewares=[self._answer_request])
         app[POOL] = pool
         app.add_routes([web.get("/healthz", self._healthz)])
-        app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs)])
-        app.add_routes([web.route("*", "/{rest:.*}", self._other)])
+        app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", self._answer_container_logs)])
+        app.add_routes([web.route("*", "/{rest:.*}", self._refuse_unserved_path)])
         # A followed log ends when its reader disconnects, so that must cancel the handler.
         options = {"handler_cancellation": True, "shutdown_timeout": SHUTDOWN_SECONDS}
-        opening = http_port(f"kubelet {pool}", app, (host, port), self._bounds(), context, **options)
+        opening = open_http_port(f"kubelet {pool}", app, (host, port), self._port_bounds(), context, **options)
         try:
             self._port_by_pool[pool] = await self._entered.enter_async_context(opening)
         except (OSError, UnicodeError) as error:
             raise SettingsError(f"kubelet_ports: cannot listen on {host}:{port} for {pool}: {error}") from error
         log.info("kubelet API listens", pool=pool, host=host, port=port)
 
-    def _bounds(self) -> PortBounds:
+    def _port_bounds(self) -> PortBounds:
         """Returns the bounds of each pool's port."""
         settings = self._settings
         return PortBounds(
@@ -117,12 +117,12 @@ class KubeletApi:
     # ── Who may ask, and how much ───────────────────────────────────────────────────────────────────────────────
 
     @web.middleware
-    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         kind = request.path.lstrip("/").partition("/")[0]
         try:
             self._check_caller(request)
             self._port_by_pool[request.app[POOL]].mark_known(request)
-            with self._slot():
+            with self._hold_request_slot():
                 response = await handler(request)
         except _ErrorAnswer as answer:
             response = web.Response(status=answer.status, text=answer.text)
@@ -147,7 +147,7 @@ class KubeletApi:
             )
 
     @contextmanager
-    def _slot(self) -> Iterator[None]:
+    def _hold_request_slot(self) -> Iterator[None]:
         most = self._settings.kubelet_requests_max
         if self._open >= most:
             raise _ErrorAnswer(429, f"{most} requests are being answered already")
@@ -162,36 +162,38 @@ class KubeletApi:
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    async def _logs(self, request: web.Request) -> web.StreamResponse:
-        namespace, name, container = (_name(request, part) for part in ("namespace", "pod", "container"))
+    async def _answer_container_logs(self, request: web.Request) -> web.StreamResponse:
+        namespace, name, container = (_read_object_name(request, part) for part in ("namespace", "pod", "container"))
         try:
             options = read_log_options(container, request.query, self._settings.log_bytes_max)
         except ValueError as error:
             raise _ErrorAnswer(400, str(error)) from error
-        owner, real_pod = await self._find(request.app[POOL], namespace, name, container)
-        async with aclosing(owner.logs(real_pod, options)) as chunks:
-            return await self._stream(request, chunks)
+        owner, real_pod = await self._find_owner_and_real_pod(request.app[POOL], namespace, name, container)
+        async with aclosing(owner.stream_pod_logs(real_pod, options)) as chunks:
+            return await self._stream_log(request, chunks)
 
-    async def _other(self, request: web.Request) -> web.Response:
+    async def _refuse_unserved_path(self, request: web.Request) -> web.Response:
         kind = request.match_info["rest"].split("/", 1)[0]
         if kind in NOT_LENT:
             raise _ErrorAnswer(501, f"{kind} is not served for lent nodes: no {NOT_LENT[kind]}, logs alone")
         raise _ErrorAnswer(404, f"/{kind[:64]} is nothing that is served for lent nodes")
 
-    def _pool(self, name: str) -> Pool:
-        pool = next((found for owner in self._owners() if (found := owner.pool(name)) is not None), None)
+    def _find_pool(self, name: str) -> Pool:
+        pool = next((found for owner in self._owners() if (found := owner.find_pool(name)) is not None), None)
         if pool is None:
             raise _ErrorAnswer(404, f"nothing that this bridge works on is lent to {name}")
         return pool
 
-    async def _find(self, pool_id: str, namespace: str, name: str, container: str) -> tuple[LentPods, Manifest]:
+    async def _find_owner_and_real_pod(
+        self, pool_id: str, namespace: str, name: str, container: str
+    ) -> tuple[LentPods, Manifest]:
         """Returns the owner where the pool pod runs now, and its real pod there."""
-        pool, place = self._pool(pool_id), f"pod {namespace}/{name}"
-        pool_pod = await pool.gate.ask(lambda: pool.api.get(PODS, namespace, name))
+        pool, place = self._find_pool(pool_id), f"pod {namespace}/{name}"
+        pool_pod = await pool.gate.send_request(lambda: pool.api.get(PODS, namespace, name))
         if pool_pod is None:
             raise _ErrorAnswer(404, f"{place} is not there in {pool_id}")
         node = pool_pod["spec"].get("nodeName", "")
-        owner = next((one for one in self._owners() if one.has(node)), None)
+        owner = next((one for one in self._owners() if one.has_virtual_node(node)), None)
         if owner is None:
             raise _ErrorAnswer(404, f"{place} is on node {node or '(none)'}, which this bridge does not serve")
         if container not in container_names(pool_pod):
@@ -201,7 +203,7 @@ class KubeletApi:
             raise _ErrorAnswer(404, f"{place} has no real pod on the node for which {node} stands")
         return owner, real_pod
 
-    async def _stream(self, request: web.Request, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
+    async def _stream_log(self, request: web.Request, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
         """Streams the chunks. An error in the middle cuts the connection, so that no reader takes it for the end."""
         chunk = await anext(chunks, None)
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
@@ -218,7 +220,7 @@ class KubeletApi:
         return response
 
 
-def _name(request: web.Request, part: str) -> str:
+def _read_object_name(request: web.Request, part: str) -> str:
     """Returns a part of the request's path. A name of dots alone would change the path of our request to a cluster."""
     name = request.match_info[part]
     if not is_object_name(name):

@@ -23,10 +23,10 @@ class LentPods:
         self._mirror = mirror
         self._pools = pools
 
-    def pool(self, name: str) -> Pool | None:
+    def find_pool(self, name: str) -> Pool | None:
         return self._pools.find(name)
 
-    def has(self, virtual_node: str) -> bool:
+    def has_virtual_node(self, virtual_node: str) -> bool:
         """Returns whether this name is, or would be, the virtual node of a node of this owner."""
         return virtual_node in self._mirror.node_by_virtual
 
@@ -34,9 +34,9 @@ class LentPods:
         """Returns the real pod, on the node that the pool pod's virtual node stands for; None: there is none."""
         node = self._mirror.node_by_virtual.get(pool_pod["spec"].get("nodeName", ""), "")
         namespace, name = real_place(pool_pod, pool_id)
-        found = await self._gate.ask(lambda: self._api.get(PODS, namespace, name))
+        found = await self._gate.send_request(lambda: self._api.get(PODS, namespace, name))
         return found if found is not None and is_real_pod_of(found, pool_pod, pool_id, node) else None
 
-    def logs(self, real_pod: Manifest, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    def stream_pod_logs(self, real_pod: Manifest, options: LogOptions) -> AsyncGenerator[bytes, None]:
         metadata = real_pod["metadata"]
         return self._api.logs(metadata["namespace"], metadata["name"], options)

@@ -16,7 +16,7 @@ def read_log_options(container: str, query: Mapping[str, str], bytes_max: int) -
 
     bytes_max: the limit that applies to every request.
     """
-    since_seconds, since_time = _number(query, "sinceSeconds", 1), query.get("sinceTime", "")
+    since_seconds, since_time = _read_number(query, "sinceSeconds", 1), query.get("sinceTime", "")
     if since_seconds is not None and since_time:
         raise ValueError("sinceSeconds and sinceTime: expected at most one of them")
     if since_time and not _is_time(since_time):
@@ -25,25 +25,25 @@ def read_log_options(container: str, query: Mapping[str, str], bytes_max: int) -
         raise ValueError(
             f"stream: {query['stream'][:64]!r}: expected All, because a container's two streams come as one"
         )
-    limit = _number(query, "limitBytes", 1)
+    limit = _read_number(query, "limitBytes", 1)
     return LogOptions(
         container=container,
-        follow=_flag(query, "follow"),
-        previous=_flag(query, "previous"),
-        timestamps=_flag(query, "timestamps"),
-        tail_lines=_number(query, "tailLines", 0),
+        follow=_read_flag(query, "follow"),
+        previous=_read_flag(query, "previous"),
+        timestamps=_read_flag(query, "timestamps"),
+        tail_lines=_read_number(query, "tailLines", 0),
         since_seconds=since_seconds,
         since_time=since_time,
         limit_bytes=min(limit or bytes_max, bytes_max),
     )
 
 
-def _flag(query: Mapping[str, str], name: str) -> bool:
+def _read_flag(query: Mapping[str, str], name: str) -> bool:
     """Returns a flag as Kubernetes reads it: it is set if the parameter is present and is not "false" or "0"."""
     return name in query and query[name].lower() not in FALSE
 
 
-def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
+def _read_number(query: Mapping[str, str], name: str, least: int) -> int | None:
     text = query.get(name)
     if text is None:
         return None

@@ -22,7 +22,7 @@ class BackoffGate:
         self._cluster = cluster
         self._setbacks = Setbacks(settings.unreachable_first_seconds, settings.unreachable_longest_seconds)
 
-    async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def send_request(self, call: Callable[[], Awaitable[T]]) -> T:
         """Returns the call's answer. Raises ClusterUnreachable; within a pause it does so without a request.
 
         Other errors pass through.
@@ -32,16 +32,16 @@ class BackoffGate:
         try:
             answer = await call()
         except ClusterUnreachable as error:
-            self._failed(error)
+            self._count_failure(error)
             raise
         if self._setbacks.count:
             log.info("a cluster answers again", cluster=self._cluster)
-        self._setbacks.end()
+        self._setbacks.note_success()
         return answer
 
-    def _failed(self, error: ClusterUnreachable) -> None:
+    def _count_failure(self, error: ClusterUnreachable) -> None:
         """Counts a failure. A forbidden call begins no pause, because other calls may still succeed."""
         metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
-        first = error.reason != "forbidden" and self._setbacks.note(asyncio.get_running_loop().time())
+        first = error.reason != "forbidden" and self._setbacks.note_failure(asyncio.get_running_loop().time())
         if first and self._setbacks.count == 1:
             log.warning("a cluster does not answer", cluster=self._cluster, error=str(error))

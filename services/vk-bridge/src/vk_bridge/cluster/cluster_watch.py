@@ -63,11 +63,11 @@ class ClusterWatch:
             self._streams[kind] = group.create_task(self._follow(kind), name=f"{kind.plural} of {self._api.name}")
 
     async def _follow(self, kind: Kind) -> None:
-        async for batch in self._api.follow(kind):
+        async for batch in self._api.follow_objects(kind):
             for change in batch:
-                self._hear(kind, change)
+                self._handle_change(kind, change)
 
-    def _hear(self, kind: Kind, change: Change) -> None:
+    def _handle_change(self, kind: Kind, change: Change) -> None:
         now = asyncio.get_running_loop().time()
         if isinstance(change, FollowingFailed):
             self._failing.add(kind)
@@ -78,17 +78,17 @@ class ClusterWatch:
             return
         self._failing.discard(kind)
         self._heard_at[kind] = now
-        self._touched(self._apply(kind, change, now), change)
+        self._touched(self._apply_to_cache(kind, change, now), change)
         if isinstance(change, ListedObjects):
             self._listed_kinds.add(kind)
             if len(self._listed_kinds) == len(KINDS):
                 self.listed.set()
 
-    def _apply(self, kind: Kind, change: Change, now: float) -> Iterable[str]:
+    def _apply_to_cache(self, kind: Kind, change: Change, now: float) -> Iterable[str]:
         mirror, of_nodes = self._mirror, kind is WATCHED_NODES
         match change:
             case ListedObjects(objects):
-                return mirror.list_nodes(objects, now) if of_nodes else mirror.list_pods(objects, now)
+                return mirror.replace_nodes(objects, now) if of_nodes else mirror.replace_pods(objects, now)
             case ObjectUpserted(found):
                 return mirror.put_node(found, now) if of_nodes else mirror.put_pod(found, now)
             case ObjectRemoved(found):
@@ -108,10 +108,10 @@ class ClusterWatch:
             except ClusterUnreachable as error:
                 metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
             else:
-                self._compare(probe, group, loop.time())
+                self._compare_probe_with_cache(probe, group, loop.time())
             await asyncio.sleep(max(0.001, started_at + self._settings.probe_seconds - loop.time()))
 
-    def _compare(self, probe: Probe, group: asyncio.TaskGroup, now: float) -> None:
+    def _compare_probe_with_cache(self, probe: Probe, group: asyncio.TaskGroup, now: float) -> None:
         if (probe.nodes, probe.pods) != (self._mirror.node_count, self._mirror.pod_count):
             since = self._differs_since = now if self._differs_since is None else self._differs_since
             if now - since >= self._settings.count_differs_seconds:
@@ -124,4 +124,4 @@ class ClusterWatch:
         self._differs_since = None
         silence = self._settings.stream_silence_seconds
         if not self._failing and all(now - self._heard_at[kind] <= silence for kind in KINDS):
-            self._mirror.idleness.advance(probe.started_at)
+            self._mirror.idleness.advance_watermark(probe.started_at)

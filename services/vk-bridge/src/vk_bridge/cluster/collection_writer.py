@@ -20,8 +20,8 @@ from vk_bridge.core.pod.delete_collections import (
     DeleteCollection,
     Deletion,
     PoolDeletion,
-    of_owner,
-    of_pool,
+    pool_pod_collections,
+    real_pod_collections,
 )
 from vk_bridge.core.pod.steps import DeleteReal, LetGo, PodStep
 from vk_bridge.settings import VkBridgeSettings
@@ -46,22 +46,22 @@ class CollectionWriter:
         self._forbidden_at: dict[str, float] = {}
         """By cluster: the clock time at which it last refused the request because our account lacks the right."""
 
-    async def delete_real(
+    async def delete_real_pods(
         self, steps: Iterable[DeleteReal], reading: NodeReading, answers: WriteAnswers, carried_out: Told
     ) -> dict[PodStep, str]:
         """Returns the outcomes of the deletions that were requested; the caller writes all others one by one."""
         namespaces = {uid: pod["metadata"]["namespace"] for uid, pod in reading.real_pods.items()}
-        found = of_owner(steps, namespaces, self._sizes, leaving=reading.is_recalled)
-        return await self._all(self._cluster, found, reading, answers, carried_out)
+        found = real_pod_collections(steps, namespaces, self._sizes, leaving=reading.is_recalled)
+        return await self._write_collections(self._cluster, found, reading, answers, carried_out)
 
-    async def delete_pool(
+    async def delete_pool_pods(
         self, steps: Iterable[PoolDeletion], reading: NodeReading, answers: WriteAnswers, carried_out: Told
     ) -> dict[PodStep, str]:
         """Returns outcomes in the same way as delete_real."""
-        found = of_pool(steps, reading.found.pool_listed, self._sizes, leaving=reading.is_recalled)
-        return await self._all(reading.side.pool_id, found, reading, answers, carried_out)
+        found = pool_pod_collections(steps, reading.found.pool_listed, self._sizes, leaving=reading.is_recalled)
+        return await self._write_collections(reading.side.pool_id, found, reading, answers, carried_out)
 
-    async def _all(
+    async def _write_collections(
         self,
         cluster: str,
         found: Iterable[DeleteCollection],
@@ -71,9 +71,9 @@ class CollectionWriter:
     ) -> dict[PodStep, str]:
         outcomes: dict[PodStep, str] = {}
         for many in found:
-            if not self._may(cluster):
+            if not self._may_delete_collections(cluster):
                 break
-            outcome = await self._tried(cluster, many, reading, answers)
+            outcome = await self._try_delete_collection(cluster, many, reading, answers)
             if not outcome:
                 continue
             for step in many.steps:
@@ -83,14 +83,18 @@ class CollectionWriter:
                     carried_out(step)
         return outcomes
 
-    async def _tried(self, cluster: str, many: DeleteCollection, reading: NodeReading, answers: WriteAnswers) -> str:
+    async def _try_delete_collection(
+        self, cluster: str, many: DeleteCollection, reading: NodeReading, answers: WriteAnswers
+    ) -> str:
         """Returns the outcome of all steps of a request.
 
         Empty: write them one by one, because one or all may be refused.
         """
         try:
             deleted = await (
-                self._ask_owner(many, reading) if cluster == self._cluster else self._ask_pool(many, reading)
+                self._delete_in_owner(many, reading)
+                if cluster == self._cluster
+                else self._delete_in_pool(many, reading)
             )
         except Conflict:
             answers.incomplete = True
@@ -105,12 +109,12 @@ class CollectionWriter:
             log.info("the deletion of pods will be tried again", cluster=cluster, node=reading.name, error=str(error))
             return FAILED
         self._forbidden_at.pop(cluster, None)
-        self._note(many.steps, deleted, answers)
+        self._note_pod_deletions(many.steps, deleted, answers)
         return DONE
 
-    async def _ask_owner(self, many: DeleteCollection, reading: NodeReading) -> Manifests:
-        uids = (reading.real_pods[step.uid]["metadata"]["labels"][POOL_UID] for step in _real(many.steps))
-        return await self._gate.ask(
+    async def _delete_in_owner(self, many: DeleteCollection, reading: NodeReading) -> Manifests:
+        uids = (reading.real_pods[step.uid]["metadata"]["labels"][POOL_UID] for step in _real_pod_deletions(many.steps))
+        return await self._gate.send_request(
             lambda: self._api.delete_collection(
                 PODS,
                 many.namespace,
@@ -120,10 +124,10 @@ class CollectionWriter:
             )
         )
 
-    async def _ask_pool(self, many: DeleteCollection, reading: NodeReading) -> Manifests:
+    async def _delete_in_pool(self, many: DeleteCollection, reading: NodeReading) -> Manifests:
         pool = reading.pool
         assert pool is not None, "a pool pod was read, so there is a pool"
-        return await pool.gate.ask(
+        return await pool.gate.send_request(
             lambda: pool.api.delete_collection(
                 PODS,
                 many.namespace,
@@ -134,7 +138,7 @@ class CollectionWriter:
         )
 
     @staticmethod
-    def _note(steps: Iterable[Deletion], deleted: Manifests, answers: WriteAnswers) -> None:
+    def _note_pod_deletions(steps: Iterable[Deletion], deleted: Manifests, answers: WriteAnswers) -> None:
         """Stores the answers in `answers`. A pod that was let go is gone.
 
         The state of a pod that was deleted with a grace is read again.
@@ -142,11 +146,11 @@ class CollectionWriter:
         by_uid: Mapping[str, dict[str, object]] = {one["metadata"]["uid"]: one for one in deleted}
         for step in steps:
             if isinstance(step, LetGo) and step.pool_uid in by_uid:
-                answers.let_go(step.pool_uid, by_uid[step.pool_uid])
+                answers.note_object_removal(step.pool_uid, by_uid[step.pool_uid])
             else:
                 answers.pods_unknown = True
 
-    def _may(self, cluster: str) -> bool:
+    def _may_delete_collections(self, cluster: str) -> bool:
         said_at = self._forbidden_at.get(cluster)
         return said_at is None or asyncio.get_running_loop().time() - said_at >= self._again_seconds
 
@@ -160,5 +164,5 @@ class CollectionWriter:
         self._forbidden_at[cluster] = asyncio.get_running_loop().time()
 
 
-def _real(steps: Iterable[Deletion]) -> Iterable[DeleteReal]:
+def _real_pod_deletions(steps: Iterable[Deletion]) -> Iterable[DeleteReal]:
     return (step for step in steps if isinstance(step, DeleteReal))

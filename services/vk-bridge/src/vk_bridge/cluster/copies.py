@@ -19,9 +19,9 @@ from spillway.clusters.api import (
 )
 from spillway.kubernetes.objects import ABSENT, Kind
 from spillway.lending_marks import COPY_VERSION, POOL
-from spillway.running.isolation import ends_the_process, note_failed
+from spillway.running.isolation import ends_the_process, note_failed_work
 from vk_bridge.cluster.backoff_gate import BackoffGate
-from vk_bridge.cluster.lendable import SERVICE, converted
+from vk_bridge.cluster.lendable import SERVICE, try_convert_pod
 from vk_bridge.cluster.namespaces import OwnerNamespaces, is_copy
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.cluster.version_cache import VersionCache
@@ -32,13 +32,13 @@ from vk_bridge.core.pod.conversion import (
     ConfigReference,
     CopyPlace,
     PoolSide,
-    bytes_told,
+    annotated_copy_bytes,
     content_bytes,
     copy_of,
-    place_of,
+    copy_place,
 )
 from vk_bridge.core.pod.conversion import ConversionRefused as NotCopied
-from vk_bridge.core.pod.status import was_created
+from vk_bridge.core.pod.status import has_had_real_pod
 from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.settings import VkBridgeSettings
 
@@ -99,7 +99,7 @@ class Copies:
 
     # ── For a pod that is about to be created ───────────────────────────────────────────────────────────────────
 
-    async def ensure(
+    async def ensure_namespace_and_copies(
         self, pool: Pool, side: PoolSide, namespace: str, references: Iterable[ConfigReference]
     ) -> MissingObject | None:
         """Creates the pod's namespace, and copies of the ConfigMaps and Secrets that it refers to.
@@ -116,50 +116,50 @@ class Copies:
                 return trouble
         return None
 
-    def refer(self, node: str, side: PoolSide, pool_pods: Iterable[Manifest]) -> None:
+    def note_references(self, node: str, side: PoolSide, pool_pods: Iterable[Manifest]) -> None:
         """Stores the references of a node's pool pods. Only objects with such a reference are ever copied."""
-        created = {pod["metadata"]["uid"]: pod for pod in pool_pods if was_created(pod)}
+        created = {pod["metadata"]["uid"]: pod for pod in pool_pods if has_had_real_pod(pod)}
 
-        def references(uid: str) -> frozenset[ConfigReference]:
-            made = converted(created[uid], node, side)
+        def references_of_pod(uid: str) -> frozenset[ConfigReference]:
+            made = try_convert_pod(created[uid], node, side)
             return frozenset(made.references) if not isinstance(made, NotCopied) else frozenset()
 
         # A pod's references never change.
-        by_uid = self._references.look(node, dict.fromkeys(created, side.pool_id), references)
+        by_uid = self._references.value_by_uid(node, dict.fromkeys(created, side.pool_id), references_of_pod)
         found = frozenset[ConfigReference]().union(*by_uid.values())
         self._referred.pop(node, None)
         if found:
             self._referred[node] = side.pool_id, found
 
-    def refer_no_more(self, node: str) -> None:
+    def forget_references(self, node: str) -> None:
         """Drops the references of a node that is its owner's again, so that its copies can be removed."""
         self._referred.pop(node, None)
 
-    def doubt(self, namespace: str) -> None:
+    def note_namespace_missing(self, namespace: str) -> None:
         """Makes the next `ensure` check this namespace again, because it was missing a moment ago."""
-        self._namespaces.doubt(namespace)
+        self._namespaces.note_namespace_missing(namespace)
 
     async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: ConfigReference) -> MissingObject | None:
         """Compares the copy with the original in the pool, and writes it if they differ.
 
         Returns the object if the pool does not have it, or if it must not be copied.
         """
-        copy = place_of(reference, side.pool_id)
+        copy = copy_place(reference, side.pool_id)
         self._used_at[copy] = _now()
         kind = KINDS[reference.kind]
-        found = await pool.gate.ask(lambda: pool.api.get(kind, reference.namespace, reference.name))
+        found = await pool.gate.send_request(lambda: pool.api.get(kind, reference.namespace, reference.name))
         if found is None:
             return MissingObject(f'{reference.kind.lower()} "{reference.name}" not found')
         made = copy_of(found, reference.kind, side)
         if isinstance(made, NotCopied):
             return MissingObject("; ".join(made.reasons), refused=True)
-        there = await self._gate.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
+        there = await self._gate.send_request(lambda: self._api.get(kind, copy.namespace, copy.name))
         if there is not None and not is_copy(there, side.pool_id):
             whose = f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name}"
             return MissingObject(f"{whose} is not ours, or another pool's", refused=True)
         if there is not None and _version_of(there) == _version_of(made):
             return None
-        too_much = await self._make_room(copy, content_bytes(made))
+        too_much = await self._admit_copy_bytes(copy, content_bytes(made))
         if too_much:
             return MissingObject(f"{reference.kind} {reference.name}: {too_much}", refused=True)
         if there is None:
@@ -168,10 +168,10 @@ class Copies:
             await self._replace(kind, copy, there, made)
         return None
 
-    async def _make_room(self, copy: CopyPlace, needed: int) -> str:
+    async def _admit_copy_bytes(self, copy: CopyPlace, needed: int) -> str:
         """Counts a copy with its new size. Returns the reason if the limit of all copies does not allow it, else ""."""
         async with self._listing:
-            sizes = self._bytes = await self._sizes() if self._bytes is None else self._bytes
+            sizes = self._bytes = await self._read_bytes_by_copy() if self._bytes is None else self._bytes
         most, others = self._settings.copies_bytes_max, sum(sizes.values()) - sizes.get(copy, 0)
         if needed > most - others:
             return (
@@ -181,26 +181,26 @@ class Copies:
         sizes[copy] = needed
         return ""
 
-    async def _sizes(self) -> dict[CopyPlace, int]:
+    async def _read_bytes_by_copy(self) -> dict[CopyPlace, int]:
         """Returns the size of each existing copy, of any bridge. Only copies without a size annotation are read."""
         found: dict[CopyPlace, int] = {}
         for name, kind in WITHOUT_DATA.items():
-            for one in await self._gate.ask(lambda kind=kind: self._api.list(kind, label_selector=POOL)):  # type: ignore[misc]
+            for one in await self._gate.send_request(lambda kind=kind: self._api.list(kind, label_selector=POOL)):  # type: ignore[misc]
                 if is_copy(one):
                     copy = CopyPlace(name, one["metadata"]["namespace"], one["metadata"]["name"])
-                    told = bytes_told(one)
-                    found[copy] = await self._size(copy) if told is None else told
+                    told = annotated_copy_bytes(one)
+                    found[copy] = await self._read_copy_bytes(copy) if told is None else told
         return found
 
-    async def _size(self, copy: CopyPlace) -> int:
-        found = await self._gate.ask(lambda: self._api.get(KINDS[copy.kind], copy.namespace, copy.name))
+    async def _read_copy_bytes(self, copy: CopyPlace) -> int:
+        found = await self._gate.send_request(lambda: self._api.get(KINDS[copy.kind], copy.namespace, copy.name))
         return content_bytes(found) if found is not None else 0
 
     async def _replace(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
         version = there["metadata"]["resourceVersion"]
         if there.get("immutable") or there.get("type") != made.get("type"):  # A Secret's type never changes.
             uid = there["metadata"]["uid"]
-            await self._gate.ask(
+            await self._gate.send_request(
                 lambda: self._api.delete(kind, copy.namespace, copy.name, uid=uid, resource_version=version)
             )
             version = ABSENT
@@ -213,16 +213,16 @@ class Copies:
         )
 
     async def _apply(self, kind: Kind, made: dict[str, Any], version: str) -> None:
-        await self._gate.ask(lambda: self._api.apply(kind, made, resource_version=version, force=True))
+        await self._gate.send_request(lambda: self._api.apply(kind, made, resource_version=version, force=True))
 
     # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
 
     async def tend(self, pools: Callable[[str], Pool | None]) -> CopiesState:
         """Updates all copies that pods refer to from their originals, and removes unused ones. Raises nothing."""
-        used = self._used()
+        used = self._find_copies_in_use()
         slots = asyncio.Semaphore(self._settings.copies_at_once)
         async with asyncio.TaskGroup() as group:
-            for pool_name, reference in sorted(self._referred_to()):
+            for pool_name, reference in sorted(self._references_with_pool()):
                 pool = pools(pool_name)
                 if pool is not None:
                     group.create_task(self._bring_up_to_date(pool, PoolSide(pool_name, "", ""), reference, slots))
@@ -234,12 +234,12 @@ class Copies:
             )
             return CopiesState.FAILED
 
-    def _referred_to(self) -> set[tuple[str, ConfigReference]]:
+    def _references_with_pool(self) -> set[tuple[str, ConfigReference]]:
         return {(pool, reference) for pool, references in self._referred.values() for reference in references}
 
-    def _used(self) -> set[CopyPlace]:
+    def _find_copies_in_use(self) -> set[CopyPlace]:
         """Returns the copies that the owner's real pods use or that pool pods bound there refer to."""
-        now, used = _now(), {place_of(reference, pool) for pool, reference in self._referred_to()}
+        now, used = _now(), {copy_place(reference, pool) for pool, reference in self._references_with_pool()}
         for namespace in self._mirror.namespaces():
             self._used_at[namespace] = now
         for pod in self._mirror.real_pods():
@@ -272,18 +272,20 @@ class Copies:
                 if ends_the_process(error):
                     raise
                 name = f"{reference.kind} {reference.namespace}/{reference.name}"
-                note_failed(SERVICE, "copy", error, cluster=self._api.name, pool=side.pool_id, copy=name)
+                note_failed_work(SERVICE, "copy", error, cluster=self._api.name, pool=side.pool_id, copy=name)
 
     async def _remove_unused(self, kept: set[CopyPlace]) -> CopiesState:
         """Deletes unused copies, then empty namespaces of ours, then forgets sizes and times of what is gone.
 
         Copies come first: a namespace is empty only without copies and pods. kept: the copies that are in use.
         """
-        namespaces, failed = await self._namespaces.ours(), False
+        namespaces, failed = await self._namespaces.list_our_namespaces(), False
         there: set[CopyPlace | str] = {*kept, *namespaces}
         filled = {copy.namespace for copy in kept}
         for kind, listed in WITHOUT_DATA.items():
-            for found in await self._gate.ask(lambda listed=listed: self._api.list(listed, label_selector=POOL)):  # type: ignore[misc]
+            for found in await self._gate.send_request(
+                lambda listed=listed: self._api.list(listed, label_selector=POOL)
+            ):  # type: ignore[misc]
                 metadata = found["metadata"]
                 copy = CopyPlace(kind, metadata["namespace"], metadata["name"])
                 if copy.namespace not in namespaces or not is_copy(found):
@@ -291,10 +293,10 @@ class Copies:
                 there.add(copy)
                 filled.add(copy.namespace)
                 if copy not in kept and self._is_unused(copy):
-                    failed |= not await self._deleted(KINDS[kind], copy, metadata)
+                    failed |= not await self._delete_copy(KINDS[kind], copy, metadata)
         for name in namespaces.keys() - filled - self._mirror.namespaces():
             if self._is_unused(name):
-                failed |= not await self._tried(self._namespaces.remove(namespaces[name]))
+                failed |= not await self._try_deletion(self._namespaces.remove(namespaces[name]))
         if self._bytes is not None:
             gone = [copy for copy in self._bytes if copy not in there and self._is_unused(copy)]
             for copy in gone:
@@ -312,11 +314,13 @@ class Copies:
         unused_seconds = _now() - self._used_at.setdefault(what, _now())
         return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
 
-    async def _deleted(self, kind: Kind, copy: CopyPlace, metadata: Manifest) -> bool:
+    async def _delete_copy(self, kind: Kind, copy: CopyPlace, metadata: Manifest) -> bool:
         """Deletes a copy. Returns False if the server refused that, as `_tried` does."""
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
-        if not await self._tried(
-            self._gate.ask(lambda: self._api.delete(kind, copy.namespace, name, uid=uid, resource_version=version))
+        if not await self._try_deletion(
+            self._gate.send_request(
+                lambda: self._api.delete(kind, copy.namespace, name, uid=uid, resource_version=version)
+            )
         ):
             return False
         if self._bytes is not None:
@@ -325,7 +329,7 @@ class Copies:
         log.info("removed: no pod refers to it", cluster=self._api.name, **about)
         return True
 
-    async def _tried(self, deletion: Awaitable[object]) -> bool:
+    async def _try_deletion(self, deletion: Awaitable[object]) -> bool:
         """Awaits a deletion. Returns False if the server refused it; other deletions go on."""
         try:
             await deletion
@@ -335,7 +339,7 @@ class Copies:
         return True
 
 
-def is_about_namespace(error: Refused) -> bool:
+def is_namespace_gone_error(error: Refused) -> bool:
     """Returns whether a create was refused because its namespace is gone or terminating."""
     return isinstance(error, NotFound) or "being terminated" in error.message
 

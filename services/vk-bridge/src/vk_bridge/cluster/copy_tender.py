@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 from vk_bridge.cluster.copies import Copies, CopiesState
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.log_state import LendingLogState
@@ -33,31 +33,31 @@ class CopyTender:
         self._swept = swept
         self._told = asyncio.Event()
 
-    def lending_changed(self) -> None:
+    def note_lending_changed(self) -> None:
         """Starts the next comparison at once, not after the pause, if the cluster lends nothing any more.
 
         Call it when a loan has ended or a lending rule has changed.
         """
-        if self._state.is_to_sweep(self._cluster):
+        if self._state.needs_sweep(self._cluster):
             self._told.set()
 
     async def run(self, pools: Callable[[str], Pool | None]) -> None:
         """Tends the copies until it is cancelled."""
         failed = 0
-        self.lending_changed()
+        self.note_lending_changed()
         while True:
-            await self._pause(failed)
-            changes = self._state.lending_changes(self._cluster)
+            await self._wait_before_comparison(failed)
+            changes = self._state.lending_change_count(self._cluster)
             tended = await self._copies.tend(pools)
-            if tended is CopiesState.NONE_LEFT and self._state.is_to_sweep(self._cluster):
+            if tended is CopiesState.NONE_LEFT and self._state.needs_sweep(self._cluster):
                 self._state.note_swept(self._cluster, changes)
                 log.info("holds nothing more of pools' pods", cluster=self._cluster)
                 self._swept()
             failed = failed + 1 if tended is CopiesState.FAILED and self._state.lends_nothing(self._cluster) else 0
 
-    async def _pause(self, failed: int) -> None:
+    async def _wait_before_comparison(self, failed: int) -> None:
         settings = self._settings
-        seconds = doubled_seconds(settings.copies_seconds, settings.resync_seconds, failed)
+        seconds = doubled_pause_seconds(settings.copies_seconds, settings.resync_seconds, failed)
         with contextlib.suppress(TimeoutError):
             # asyncio.wait_for may lose a cancellation that comes together with the event.
             async with asyncio.timeout(seconds):

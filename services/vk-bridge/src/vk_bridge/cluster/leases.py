@@ -28,8 +28,8 @@ class Leases:
         while True:
             began = asyncio.get_running_loop().time()
             async with asyncio.TaskGroup() as group:
-                for pool in self._pools.known():
-                    for node in pool.of_owner(self._cluster):
+                for pool in self._pools.followed_pools():
+                    for node in pool.virtual_nodes_of_owner(self._cluster):
                         group.create_task(self._renew(pool, node, slots))
             passed = asyncio.get_running_loop().time() - began
             await asyncio.sleep(max(0.1, self._settings.lease_seconds - passed))
@@ -39,7 +39,7 @@ class Leases:
         async with slots:
             renewed_at = datetime.fromtimestamp(self._wall_ms() / 1000, UTC)
             try:
-                await pool.gate.ask(
+                await pool.gate.send_request(
                     lambda: pool.api.renew_node_lease(
                         name,
                         uid,

@@ -20,15 +20,15 @@ class Listing:
     part: Part
     versions: Mapping[str, Mapping[str, str]]
 
-    def of(self, node: str) -> Mapping[str, str]:
+    def version_by_uid(self, node: str) -> Mapping[str, str]:
         return self.versions.get(node, NONE)
 
 
-def nodes_listed(part: Part, nodes: Iterable[WatchedNode]) -> Listing:
+def listing_of_nodes(part: Part, nodes: Iterable[WatchedNode]) -> Listing:
     return Listing(part, {one.metadata.name: {one.metadata.uid: one.metadata.resource_version} for one in nodes})
 
 
-def pods_listed(part: Part, pods: Iterable[WatchedPod]) -> Listing:
+def listing_of_pods(part: Part, pods: Iterable[WatchedPod]) -> Listing:
     """Returns a Listing of the pods that are on a node.
 
     A pool's pods are watched only for the node that they are on.

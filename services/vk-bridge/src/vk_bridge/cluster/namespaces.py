@@ -41,8 +41,8 @@ class OwnerNamespaces:
         if name in self._ready:
             return ""
         labels = {FLEET: self._fleet, ENFORCE_LABEL: BASELINE}
-        if not await self._create(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels})):
-            found = await self._gate.ask(lambda: self._api.get(NAMESPACES, "", name))
+        if not await self._create_if_absent(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels})):
+            found = await self._gate.send_request(lambda: self._api.get(NAMESPACES, "", name))
             if found is None or not self._is_ours(found):
                 return (
                     f"namespace {name} of cluster {self._api.name} is not ours: it is without the label "
@@ -51,21 +51,21 @@ class OwnerNamespaces:
             await self._secure(found)
         policy = _manifest("networking.k8s.io/v1", "NetworkPolicy", {"namespace": name, "name": NO_INGRESS})
         policy["spec"] = {"podSelector": {}, "policyTypes": ["Ingress"]}
-        await self._create(NETWORK_POLICIES, policy)
+        await self._create_if_absent(NETWORK_POLICIES, policy)
         self._ready.add(name)
         return ""
 
-    def doubt(self, name: str) -> None:
+    def note_namespace_missing(self, name: str) -> None:
         """Makes the next `ensure` check this namespace again, because it was missing a moment ago."""
         self._ready.discard(name)
 
-    async def ours(self) -> dict[str, Manifest]:
+    async def list_our_namespaces(self) -> dict[str, Manifest]:
         """Returns the pod namespaces with our fleet's label, by name.
 
         Namespaces that are no longer secure are checked again.
         """
         label = f"{FLEET}={self._fleet}"
-        listed = await self._gate.ask(lambda: self._api.list(NAMESPACES, label_selector=label))
+        listed = await self._gate.send_request(lambda: self._api.list(NAMESPACES, label_selector=label))
         found = {one["metadata"]["name"]: one for one in listed}
         self._ready &= {name for name, one in found.items() if _is_secure(one)}
         return {name: one for name, one in found.items() if name.startswith(POD_NAMESPACE_PREFIX)}
@@ -75,14 +75,14 @@ class OwnerNamespaces:
         metadata = namespace["metadata"]
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
         self._ready.discard(name)
-        if metadata.get("deletionTimestamp") or await self._holds_others(name):
+        if metadata.get("deletionTimestamp") or await self._has_objects_of_others(name):
             return
-        await self._gate.ask(lambda: self._api.delete(NAMESPACES, "", name, uid=uid, resource_version=version))
+        await self._gate.send_request(lambda: self._api.delete(NAMESPACES, "", name, uid=uid, resource_version=version))
         log.info("removed: no pod refers to it", cluster=self._api.name, kind="namespaces", name=name)
 
-    async def _holds_others(self, namespace: str) -> bool:
+    async def _has_objects_of_others(self, namespace: str) -> bool:
         for kind in HELD_KINDS:
-            for found in await self._gate.ask(lambda kind=kind: self._api.list(kind, namespace)):  # type: ignore[misc]
+            for found in await self._gate.send_request(lambda kind=kind: self._api.list(kind, namespace)):  # type: ignore[misc]
                 if not is_copy(found) and (kind.plural, found["metadata"]["name"]) not in _OF_CLUSTER:
                     return True
         return False
@@ -92,7 +92,7 @@ class OwnerNamespaces:
         if not _is_secure(namespace):
             change = {"metadata": {"labels": {ENFORCE_LABEL: BASELINE}}}
             version, uid = metadata["resourceVersion"], metadata["uid"]
-            await self._gate.ask(
+            await self._gate.send_request(
                 lambda: self._api.patch(NAMESPACES, "", metadata["name"], change, resource_version=version, uid=uid)
             )
             log.warning(
@@ -102,10 +102,10 @@ class OwnerNamespaces:
                 label=ENFORCE_LABEL,
             )
 
-    async def _create(self, kind: Kind, manifest: dict[str, Any]) -> bool:
+    async def _create_if_absent(self, kind: Kind, manifest: dict[str, Any]) -> bool:
         """Creates an object. Returns whether it did not exist."""
         try:
-            await self._gate.ask(lambda: self._api.create(kind, manifest))
+            await self._gate.send_request(lambda: self._api.create(kind, manifest))
         except AlreadyExists:
             return False
         log.info("created for a pool's pods", cluster=self._api.name, kind=kind.plural, **manifest["metadata"])

@@ -12,7 +12,7 @@ from spillway.clusters.api import NODES, PODS, ClusterApi, ClusterUnreachable
 from spillway.kubernetes import objects
 from spillway.kubernetes.objects import is_object_name, object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
-from spillway.pauses import doubled_seconds
+from spillway.pauses import doubled_pause_seconds
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.cluster.version_cache import VersionCache
@@ -20,29 +20,29 @@ from vk_bridge.core.node.loan import OWNED, Manifest, Observation, OwnerNode, Re
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.virtual_node import (
     VirtualNodeSpec,
+    amounts_taken_by_others,
+    has_our_endpoint,
     is_current,
-    names_endpoint,
-    offered,
+    offered_amounts,
     read_virtual_node,
     shown_address,
-    taken_by_others,
     virtual_node,
 )
 from vk_bridge.core.pod.admitted_sizes import (
     AdmittedSizes,
     Refusals,
     RefusedLately,
+    allocatable_for_pool,
     is_refused_by_its_node,
-    left_for_pool,
-    room_beside,
+    room_for_more_pods,
     sizes_asked,
     sizes_held,
 )
 from vk_bridge.core.pod.conversion import PoolSide
 from vk_bridge.core.pod.delete_collections import ListedPod, listed_pod
 from vk_bridge.core.pod.parsing import (
-    occupies,
-    pool_of,
+    is_occupying_node,
+    pool_of_real_pod,
     read_grace_seconds,
     read_pool_pod,
     read_real_pod,
@@ -75,7 +75,7 @@ class NodeAnswers:
     pool_listed: Mapping[str, ListedPod] = field(default_factory=dict)
     pool_version: str = ""
 
-    def versions(self) -> dict[str, str]:
+    def version_by_uid(self) -> dict[str, str]:
         """Returns the resourceVersion of each object, by uid."""
         both = (one for one in (self.node, self.virtual) if one is not None)
         objects = (*both, *self.pool_pods.values(), *self.own_pods.values())
@@ -101,7 +101,7 @@ class WriteAnswers:
     pods_unknown: bool = False
     put_off: bool = False
 
-    def deleted(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
+    def note_pod_deletion(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
         """Stores the answer to a pod's deletion. If the pod is not terminating, its state is unknown."""
         metadata = answer.get("metadata") or {}
         if metadata.get("uid") == uid and metadata.get("deletionTimestamp"):
@@ -109,7 +109,7 @@ class WriteAnswers:
         else:
             self.incomplete = True
 
-    def let_go(self, uid: str, answer: Manifest) -> None:
+    def note_object_removal(self, uid: str, answer: Manifest) -> None:
         """Stores the deletion of a virtual node, or of a pool pod with grace 0: gone unless a finalizer keeps it.
 
         An API server answers with the deleted object or with a Status.
@@ -157,8 +157,8 @@ class _RealPods:
     refused: RefusedLately
     due_at: float | None
 
-    def left_for_pool(self, free: Mapping[str, int]) -> dict[str, int]:
-        return left_for_pool(free, self.held, self.refused.sizes)
+    def allocatable_for_pool(self, free: Mapping[str, int]) -> dict[str, int]:
+        return allocatable_for_pool(free, self.held, self.refused.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class NodeReading:
         return {pod["metadata"]["labels"][POOL_UID]: pod for pod in self.real_pods.values()}
 
     @property
-    def both_read(self) -> bool:
+    def is_read_on_both_sides(self) -> bool:
         return self.observation.owner_read and self.observation.pool_read
 
     @property
@@ -239,7 +239,7 @@ class _ClusterSide:
         if not self.read:
             return instead
         try:
-            return await self._gate.ask(call)
+            return await self._gate.send_request(call)
         except ClusterUnreachable:
             self.read = False
             return instead
@@ -268,52 +268,54 @@ class NodeReader:
         A pool of None is not in the fleet and has nothing. An empty pool_name is unknown, so that pool cannot be read.
         """
         read_at, virtual_name = asyncio.get_running_loop().time(), virtual_node_name(self._cluster, name)
-        here, there = self._sides(pool_name, pool)
+        here, there = self._cluster_sides(pool_name, pool)
         shown = await there.get(NODES, "", virtual_name)
         node = await here.get(NODES, "", name)
-        side = self._side(name, pool_name)
-        found = await self._with_pods(name, side, here, there, (node, shown))
+        side = self._pool_side(name, pool_name)
+        found = await self._read_pods_into_answers(name, side, here, there, (node, shown))
         virtual_spec = spec_of(node) if node is not None else None
-        return replace(self._reading(name, pool, side, found, virtual_spec, read_at), listed_at=read_at)
+        return replace(self._make_reading(name, pool, side, found, virtual_spec, read_at), listed_at=read_at)
 
     async def read_pods(
         self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, spec_of: VirtualNodeSpecOf
     ) -> NodeReading:
         """Reads only the pods and keeps the nodes of an earlier reading. The result is not fresh."""
         read_at, node = asyncio.get_running_loop().time(), nodes[0]
-        here, there = self._sides(pool_name, pool)
-        side = self._side(name, pool_name)
-        found = await self._with_pods(name, side, here, there, nodes)
+        here, there = self._cluster_sides(pool_name, pool)
+        side = self._pool_side(name, pool_name)
+        found = await self._read_pods_into_answers(name, side, here, there, nodes)
         virtual_spec = spec_of(node) if node is not None else None
-        return replace(self._reading(name, pool, side, found, virtual_spec, read_at), fresh=False, listed_at=read_at)
+        return replace(
+            self._make_reading(name, pool, side, found, virtual_spec, read_at), fresh=False, listed_at=read_at
+        )
 
     async def read_pods_again(
         self, reading: NodeReading, answers: WriteAnswers, spec_of: VirtualNodeSpecOf
     ) -> NodeReading:
         """Reads the pods, and takes the nodes from the answers to the writes since the last reading."""
-        found, name = self.amended(reading, answers, spec_of).found, reading.name
+        found, name = self.amended_reading(reading, answers, spec_of).found, reading.name
         return await self.read_pods(name, reading.side.pool_id, reading.pool, (found.node, found.virtual), spec_of)
 
-    def _side(self, name: str, pool_name: str) -> PoolSide:
+    def _pool_side(self, name: str, pool_name: str) -> PoolSide:
         settings, virtual = self._settings, virtual_node_name(self._cluster, name)
         return PoolSide(pool_name, virtual, settings.kubelet_address, settings.carried_prefixes)
 
-    def _sides(self, pool_name: str, pool: Pool | None) -> tuple[_ClusterSide, _ClusterSide]:
+    def _cluster_sides(self, pool_name: str, pool: Pool | None) -> tuple[_ClusterSide, _ClusterSide]:
         there = _ClusterSide(pool.api if pool else None, pool.gate if pool else None)
         there.read = bool(pool_name)
         return _ClusterSide(self._api, self._gate), there
 
-    async def _with_pods(
+    async def _read_pods_into_answers(
         self, name: str, side: PoolSide, here: _ClusterSide, there: _ClusterSide, nodes: Nodes
     ) -> NodeAnswers:
         listed, version = await there.pods_on(side.virtual_node) if there.read else ([], "")
         pool_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in listed}
         own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in (await here.pods_on(name))[0]}
         places = {uid: listed_pod(one) for uid, one in pool_pods.items()}
-        pool_pods |= await self._came_in_between(there, _real_ones(own_pods), pool_pods)
+        pool_pods |= await self._read_unlisted_pool_pods(there, _real_pod_by_uid(own_pods), pool_pods)
         return NodeAnswers(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
 
-    def amended(self, reading: NodeReading, answers: WriteAnswers, spec_of: VirtualNodeSpecOf) -> NodeReading:
+    def amended_reading(self, reading: NodeReading, answers: WriteAnswers, spec_of: VirtualNodeSpecOf) -> NodeReading:
         """Returns the reading with the answers to later writes in place of what was read. It is not fresh."""
         before, node = reading.found, answers.node or reading.node
         virtual = answers.virtual or before.virtual
@@ -327,11 +329,11 @@ class NodeReader:
             own_pods={**before.own_pods, **answers.real_pods},
         )
         virtual_spec, now = spec_of(node) if node is not None else None, asyncio.get_running_loop().time()
-        amended = self._reading(reading.name, reading.pool, reading.side, found, virtual_spec, now)
+        amended = self._make_reading(reading.name, reading.pool, reading.side, found, virtual_spec, now)
         listed_at = reading.listed_at if answers.node is None and answers.virtual is None else None
         return replace(amended, fresh=False, listed_at=listed_at)
 
-    def _reading(
+    def _make_reading(
         self,
         name: str,
         pool: Pool | None,
@@ -344,12 +346,12 @@ class NodeReader:
         of it. From these follow whether the virtual node is current, the observation and the pods to create later."""
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
         side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
-        real_pods = _real_ones(found.own_pods)
-        found_real = self._real(name, real_pods, found.pool_pods, side, read_at)
-        others = (one for one in pods if not side.pool_id or pool_of(one) != side.pool_id)
-        taken = taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in others], side.pool_id)
-        free = offered(node, taken) if node is not None else {}
-        amounts = found_real.left_for_pool(free)
+        real_pods = _real_pod_by_uid(found.own_pods)
+        found_real = self._compare_real_pods(name, real_pods, found.pool_pods, side, read_at)
+        others = (one for one in pods if not side.pool_id or pool_of_real_pod(one) != side.pool_id)
+        taken = amounts_taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in others], side.pool_id)
+        free = offered_amounts(node, taken) if node is not None else {}
+        amounts = found_real.allocatable_for_pool(free)
         current = (
             node is not None
             and shown is not None
@@ -371,18 +373,18 @@ class NodeReader:
             virtual if there else None,
             tuple(map(read_pool_pod, found.pool_pods.values())) if there else (),
             found_real.pods if here else (),
-            occupied=here and any(map(occupies, pods)),
+            occupied=here and any(map(is_occupying_node, pods)),
             owner_read=here,
             pool_read=there,
             pool=side.pool_id,
         )
-        paused = self._paused(found.pool_pods, found_real, free, read_at)
+        paused = self._paused_pool_uids(found.pool_pods, found_real, free, read_at)
         due_at = found_real.due_at
         return NodeReading(
             name, pool, side, observation, found, real_pods, amounts, virtual_spec, due_at=due_at, paused=paused
         )
 
-    def _paused(
+    def _paused_pool_uids(
         self, pool_pods: Mapping[str, Manifest], real: _RealPods, free: Mapping[str, int], now: float
     ) -> frozenset[str]:
         """Returns uids of pool pods to create later: all pods after a recent refusal, else pods that do not fit."""
@@ -392,11 +394,11 @@ class NodeReader:
             return frozenset()
         if last_at is not None and now - last_at < pause_seconds:
             return frozenset(waiting)
-        room = room_beside(free, real.held)
+        room = room_for_more_pods(free, real.held)
         would_refuse = self._refusals.would_refuse
         return frozenset(uid for uid in waiting if would_refuse(pool_pods[uid], room, now, pause_seconds))
 
-    def left_behind(self, reading: NodeReading) -> NodeReading | None:
+    def reading_as_never_lent(self, reading: NodeReading) -> NodeReading | None:
         """Returns the reading as if the node had never been lent, for a pool that the register does not name.
 
         Returns None if the register names this pool: then the node is on loan to this pool, and nothing is left over.
@@ -404,23 +406,23 @@ class NodeReader:
         register, pool_id = reading.observation.node, reading.side.pool_id
         if register is not None and register.pool == pool_id:
             return None
-        of_pool = {uid: pod for uid, pod in reading.found.own_pods.items() if pool_of(pod) == pool_id}
+        of_pool = {uid: pod for uid, pod in reading.found.own_pods.items() if pool_of_real_pod(pod) == pool_id}
         found = replace(reading.found, node=None, own_pods=of_pool)
-        alone = self._reading(reading.name, reading.pool, reading.side, found, None, reading.observation.read_at)
+        alone = self._make_reading(reading.name, reading.pool, reading.side, found, None, reading.observation.read_at)
         if register is None:
             return alone
         owned = OwnerNode(register.uid, register.resource_version, OWNED, None)
         return replace(alone, observation=replace(alone.observation, node=owned))
 
-    def note_forced(self, name: str, uid: str) -> None:
+    def note_forced_deletion(self, name: str, uid: str) -> None:
         """Counts a forced deletion of a real pod. The pod may still exist, so the next try comes after a pause."""
         ending = self._deleting.get(name, {}).get(uid)
         if ending is not None:
             first, longest = self._settings.force_first_seconds, self._settings.force_longest_seconds
-            again_at = asyncio.get_running_loop().time() + doubled_seconds(first, longest, ending.forced)
+            again_at = asyncio.get_running_loop().time() + doubled_pause_seconds(first, longest, ending.forced)
             self._deleting[name][uid] = replace(ending, forced=ending.forced + 1, again_at=again_at)
 
-    def note_shown(self, name: str) -> None:
+    def note_virtual_node_shown(self, name: str) -> None:
         self._shown_at[name] = asyncio.get_running_loop().time()
 
     def _is_reachable(self, name: str, shown: Manifest, virtual_spec: VirtualNodeSpec, now: float) -> bool:
@@ -429,9 +431,9 @@ class NodeReader:
         The pause is for two bridges that both claim one owner: they would overwrite the endpoint in turn.
         """
         shown_seconds = now - self._shown_at.get(name, -math.inf)
-        return names_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds
+        return has_our_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds
 
-    async def _came_in_between(
+    async def _read_unlisted_pool_pods(
         self, there: _ClusterSide, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]
     ) -> dict[str, Manifest]:
         """Returns pool pods that the list lacks although their real pods exist: they may have come after the list."""
@@ -446,7 +448,7 @@ class NodeReader:
                     found[uid] = again
         return found
 
-    def _real(
+    def _compare_real_pods(
         self,
         name: str,
         real_pods: Mapping[str, Manifest],
@@ -458,14 +460,16 @@ class NodeReader:
         before, seen = self._deleting.get(name, {}), dict[str, PodDeletion]()
         shown = {uid: pool_pods.get(pod["metadata"]["labels"][POOL_UID]) for uid, pod in real_pods.items()}
         seen_from = f"{side.pool_id} {side.address}"
-        versions = {uid: f"{_versions(pod, shown[uid])} {seen_from}" for uid, pod in real_pods.items()}
-        compared = self._compared.look(name, versions, lambda uid: _compared(real_pods[uid], shown[uid], side))
+        versions = {uid: f"{_versions_of_pair(pod, shown[uid])} {seen_from}" for uid, pod in real_pods.items()}
+        compared = self._compared.value_by_uid(
+            name, versions, lambda uid: _compare_pod_pair(real_pods[uid], shown[uid], side)
+        )
         found: list[RealPod] = []
         due: list[float] = []
         for uid, pod in real_pods.items():
             overdue, seconds_left = False, 0
             if pod["metadata"].get("deletionTimestamp"):
-                seen[uid] = ending = ending_of(pod, before.get(uid), now)
+                seen[uid] = ending = deletion_of_pod(pod, before.get(uid), now)
                 seconds_left = max(0, math.floor(ending.over_at - now))
                 overdue_at = max(ending.over_at + self._settings.overdue_seconds, ending.again_at)
                 overdue = now >= overdue_at
@@ -480,14 +484,14 @@ class NodeReader:
         else:
             self._deleting.pop(name, None)
         refused = {uid: pair.refused for uid, pair in compared.items() if pair.refused is not None}
-        lately = self._refusals.see(name, refused, now)
+        lately = self._refusals.update_refusals(name, refused, now)
         due += [lately.forgotten_at] if lately.forgotten_at is not None else []
         held = tuple(pair.held for pair in compared.values() if pair.held is not None)
         return _RealPods(tuple(found), held, lately, min(due, default=None))
 
 
-def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> PodPair:
-    held = sizes_held(pod, shown) if pool_of(pod) == side.pool_id else None
+def _compare_pod_pair(pod: Manifest, shown: Manifest | None, side: PoolSide) -> PodPair:
+    held = sizes_held(pod, shown) if pool_of_real_pod(pod) == side.pool_id else None
     if shown is None:
         return PodPair(news=False, behind=False, held=held)
     return PodPair(
@@ -498,7 +502,7 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> PodPair:
     )
 
 
-def ending_of(pod: Manifest, before: PodDeletion | None, now: float) -> PodDeletion:
+def deletion_of_pod(pod: Manifest, before: PodDeletion | None, now: float) -> PodDeletion:
     """Returns a pod's PodDeletion. As in a kubelet, a shortened grace begins again and never ends later than before."""
     grace = read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds"))
     if before is None:
@@ -508,12 +512,12 @@ def ending_of(pod: Manifest, before: PodDeletion | None, now: float) -> PodDelet
     return replace(before, grace_seconds=grace, over_at=min(before.over_at, now + grace))
 
 
-def _real_ones(pods: Mapping[str, Manifest]) -> dict[str, Manifest]:
+def _real_pod_by_uid(pods: Mapping[str, Manifest]) -> dict[str, Manifest]:
     """Returns the real pods, of any pool."""
-    return {uid: pod for uid, pod in pods.items() if pool_of(pod)}
+    return {uid: pod for uid, pod in pods.items() if pool_of_real_pod(pod)}
 
 
-def _versions(pod: Manifest, shown: Manifest | None) -> str:
+def _versions_of_pair(pod: Manifest, shown: Manifest | None) -> str:
     """Returns the versions of a real pod and of its pool pod."""
     there = shown["metadata"]["resourceVersion"] if shown is not None else ""
     return f"{pod['metadata']['resourceVersion']} {there}"

@@ -52,20 +52,20 @@ class NodeWriter:
         self._say_returned = say_returned
         self._say_left = say_left
 
-    async def carry_out(self, step: Step, reading: NodeReading, answers: WriteAnswers) -> bool:
+    async def carry_out_step(self, step: Step, reading: NodeReading, answers: WriteAnswers) -> bool:
         """Carries out a step. Returns whether a cluster was written to; its answer goes to `answers`."""
         match step:
             case Mark():
-                answers.node = await self._mark(step, reading)
+                answers.node = await self._write_register(step, reading)
             case CreateVirtual():
-                await self._create(reading)
+                await self._create_virtual_node(reading)
                 answers.incomplete = True
             case ShowVirtual(at):
-                answers.virtual = await self._show(reading, at, answers, is_open=True)
+                answers.virtual = await self._open_or_close_virtual_node(reading, at, answers, is_open=True)
             case CloseVirtual(at):
-                answers.virtual = await self._show(reading, at, answers, is_open=False)
+                answers.virtual = await self._open_or_close_virtual_node(reading, at, answers, is_open=False)
             case DeleteVirtual(at):
-                answers.let_go(at.uid, await self._delete(reading, at))
+                answers.note_object_removal(at.uid, await self._delete_virtual_node(reading, at))
             case SayLent(loan):
                 self._say_lent(reading, loan)
                 return False
@@ -79,24 +79,26 @@ class NodeWriter:
                 return False
         return True
 
-    async def _mark(self, mark: Mark, reading: NodeReading) -> Manifest:
+    async def _write_register(self, mark: Mark, reading: NodeReading) -> Manifest:
         assert reading.node is not None
         change = mark_patch(reading.node, mark, self._fleet)
         at = mark.node
-        return await self._gate.ask(
+        return await self._gate.send_request(
             lambda: self._api.patch(NODES, "", reading.name, change, resource_version=at.resource_version, uid=at.uid)
         )
 
-    async def _create(self, reading: NodeReading) -> None:
+    async def _create_virtual_node(self, reading: NodeReading) -> None:
         pool = reading.pool
         assert pool is not None
         manifest = reading.virtual_manifest(is_open=False)
         try:
-            await pool.gate.ask(lambda: pool.api.create(NODES, manifest))
+            await pool.gate.send_request(lambda: pool.api.create(NODES, manifest))
         except AlreadyExists:
             return  # Another bridge was faster, or another object has the name. The next reading shows which.
 
-    async def _show(self, reading: NodeReading, at: WriteTarget, answers: WriteAnswers, *, is_open: bool) -> Manifest:
+    async def _open_or_close_virtual_node(
+        self, reading: NodeReading, at: WriteTarget, answers: WriteAnswers, *, is_open: bool
+    ) -> Manifest:
         """Opens or closes the virtual node, and returns it as it is afterwards.
 
         It is opened by its amounts first, and closed by its spec first. A reader in between finds it sufficiently
@@ -107,8 +109,8 @@ class NodeWriter:
         assert reading.virtual is not None
         if reading.node is not None:
             whole_node = reading.virtual_manifest(is_open=is_open)
-            metadata = _metadata(reading.virtual, whole_node)
-            spec = {**whole_node["spec"], "taints": _taints(reading.virtual, whole_node)}
+            metadata = _metadata_to_write(reading.virtual, whole_node)
+            spec = {**whole_node["spec"], "taints": _taints_to_write(reading.virtual, whole_node)}
             status = whole_node["status"]
         else:
             amounts = dict.fromkeys((reading.virtual.get("status") or {}).get("allocatable") or {}, "0")
@@ -127,22 +129,22 @@ class NodeWriter:
         pool = reading.pool
         assert pool is not None
         name = virtual_node_name(self._cluster, reading.name)
-        return await pool.gate.ask(
+        return await pool.gate.send_request(
             lambda: pool.api.patch(
                 NODES, "", name, change, resource_version=at.resource_version, uid=at.uid, subresource=subresource
             )
         )
 
-    async def _delete(self, reading: NodeReading, at: WriteTarget) -> Manifest:
+    async def _delete_virtual_node(self, reading: NodeReading, at: WriteTarget) -> Manifest:
         pool = reading.pool
         assert pool is not None
         name = virtual_node_name(self._cluster, reading.name)
-        return await pool.gate.ask(
+        return await pool.gate.send_request(
             lambda: pool.api.delete(NODES, "", name, uid=at.uid, resource_version=at.resource_version)
         )
 
 
-def _metadata(found: Manifest, made: Manifest) -> dict[str, Any]:
+def _metadata_to_write(found: Manifest, made: Manifest) -> dict[str, Any]:
     """Returns labels and annotations to write: our obsolete keys are removed, and keys that the pool added stay."""
     changed: dict[str, Any] = {}
     for key in ("labels", "annotations"):
@@ -152,6 +154,6 @@ def _metadata(found: Manifest, made: Manifest) -> dict[str, Any]:
     return changed
 
 
-def _taints(found: Manifest, made: Manifest) -> list[dict[str, Any]]:
+def _taints_to_write(found: Manifest, made: Manifest) -> list[dict[str, Any]]:
     theirs = (found.get("spec") or {}).get("taints") or ()
     return [*made["spec"]["taints"], *(one for one in theirs if one["key"].startswith(TRANSIENT_TAINTS))]

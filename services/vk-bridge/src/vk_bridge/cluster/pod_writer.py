@@ -16,19 +16,19 @@ from spillway.clusters.api import (
     NotFound,
     Refused,
 )
-from spillway.running.isolation import ends_the_process, note_failed
+from spillway.running.isolation import ends_the_process, note_failed_work
 from vk_bridge import metrics
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.collection_writer import CollectionWriter
-from vk_bridge.cluster.copies import Copies, MissingObject, is_about_namespace
-from vk_bridge.cluster.lendable import SERVICE, converted
+from vk_bridge.cluster.copies import Copies, MissingObject, is_namespace_gone_error
+from vk_bridge.cluster.lendable import SERVICE, try_convert_pod
 from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED, WAITS
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.steps import NodeContext
 from vk_bridge.core.pod.conversion import ConversionRefused as NotLendable
-from vk_bridge.core.pod.status import failed_status, mirrored_status, updated_status, waiting_status
+from vk_bridge.core.pod.status import failed_status, mirrored_status, status_after_update, waiting_status
 from vk_bridge.core.pod.steps import (
     CreateReal,
     DeletePool,
@@ -38,9 +38,9 @@ from vk_bridge.core.pod.steps import (
     Mirror,
     PodStep,
     UpdateReal,
-    pairs,
+    pod_pairs,
     pod_step,
-    writes,
+    writes_of_step,
 )
 from vk_bridge.core.pod.update import update_patch
 from vk_bridge.settings import VkBridgeSettings
@@ -87,16 +87,16 @@ class PodWriter:
         """
         slots = asyncio.Semaphore(self._at_once)
         steps = tuple(steps)
-        put_off = self._put_off(steps, reading)
-        settled = await self._in_collections(steps, put_off, reading, answers, carried_out)
+        put_off = self._steps_to_put_off(steps, reading)
+        settled = await self._write_in_collections(steps, put_off, reading, answers, carried_out)
 
-        async def one(step: PodStep) -> str:
+        async def carry_out_in_slot(step: PodStep) -> str:
             outcome = DONE
             async with slots:
-                for write in writes(step):
+                for write in writes_of_step(step):
                     outcome = settled.get(write, "")
                     if not outcome:
-                        outcome = WAITS if write in put_off else await self._tried(write, reading, answers)
+                        outcome = WAITS if write in put_off else await self._try_step(write, reading, answers)
                         metrics.STEPS.labels(type(write).__name__, outcome).inc()
                         if outcome == DONE:
                             carried_out(write)
@@ -105,11 +105,11 @@ class PodWriter:
             return outcome
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(step)) for step in steps]
+            tasks = [group.create_task(carry_out_in_slot(step)) for step in steps]
         outcomes = {task.result() for task in tasks}
         return bool(outcomes & {DONE, CONFLICT}), bool(outcomes - {DONE, CONFLICT})
 
-    async def _in_collections(
+    async def _write_in_collections(
         self,
         steps: Iterable[PodStep],
         put_off: frozenset[PodStep],
@@ -121,14 +121,14 @@ class PodWriter:
 
         A pool pod is written after its real pod.
         """
-        by_step = [writes(step) for step in steps if step not in put_off]
+        by_step = [writes_of_step(step) for step in steps if step not in put_off]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]
-        settled = await self._collections.delete_real(real, reading, answers, carried_out)
+        settled = await self._collections.delete_real_pods(real, reading, answers, carried_out)
         ready = (written[-1] for written in by_step if all(settled.get(one) == DONE for one in written[:-1]))
         pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
-        return settled | await self._collections.delete_pool(pool, reading, answers, carried_out)
+        return settled | await self._collections.delete_pool_pods(pool, reading, answers, carried_out)
 
-    def _put_off(self, steps: Iterable[PodStep], reading: NodeReading) -> frozenset[PodStep]:
+    def _steps_to_put_off(self, steps: Iterable[PodStep], reading: NodeReading) -> frozenset[PodStep]:
         """Returns deletions to postpone: of pods that have not begun, after a first such round within the pause.
 
         Such pods hold nothing. A creator that writes the node's name into its pods creates further ones at once.
@@ -150,7 +150,7 @@ class PodWriter:
         steps: list[PodStep] = []
         failed = False
         observation = reading.observation
-        for pool, real in pairs(observation.pool_pods, observation.real_pods):
+        for pool, real in pod_pairs(observation.pool_pods, observation.real_pods):
             try:
                 step = pod_step(pool, real, context)
             except Exception as error:
@@ -158,14 +158,14 @@ class PodWriter:
                     raise
                 uid = pool.uid if pool is not None else real.pool_uid if real is not None else ""
                 about = {"cluster": self._api.name, "node": reading.name, "uid": uid}
-                note_failed(SERVICE, "pod", error, traced=self._first_of(uid), **about)
+                note_failed_work(SERVICE, "pod", error, traced=self._is_first_error(uid), **about)
                 failed = True
                 continue
             if step is not None:
                 steps.append(step)
         return tuple(steps), failed
 
-    async def _tried(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> str:
+    async def _try_step(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> str:
         """Carries out one step and returns its outcome. An error of one pod does not affect other pods."""
         try:
             return DONE if await self._carry_out(step, reading, answers) else WAITS
@@ -181,10 +181,10 @@ class PodWriter:
             if ends_the_process(error):
                 raise
             about = {"cluster": self._api.name, "node": reading.name, "step": str(step)}
-            note_failed(SERVICE, "pod", error, traced=self._first_of(str(step)), **about)
+            note_failed_work(SERVICE, "pod", error, traced=self._is_first_error(str(step)), **about)
             return FAILED
 
-    def _first_of(self, pod: str) -> bool:
+    def _is_first_error(self, pod: str) -> bool:
         """Returns whether this is the first error of a pod or step, and remembers it."""
         if pod in self._told:
             return False
@@ -197,70 +197,82 @@ class PodWriter:
         """Returns whether the step was carried out; False: something else has to come first, so it is tried again."""
         match step:
             case CreateReal(uid):
-                return await self._create(reading, reading.pool_pods[uid], answers)
+                return await self._create_real_pod(reading, reading.pool_pods[uid], answers)
             case Mirror(uid):
                 pod = reading.pool_pods[uid]
                 real = reading.real_by_pool_uid[uid]
-                await self._show(reading, pod, mirrored_status(pod, real, reading.side.address), answers)
+                await self._write_pool_pod_status(
+                    reading, pod, mirrored_status(pod, real, reading.side.address), answers
+                )
             case UpdateReal(uid):
-                return await self._update(reading, reading.pool_pods[uid], reading.real_by_pool_uid[uid], answers)
+                return await self._update_real_pod(
+                    reading, reading.pool_pods[uid], reading.real_by_pool_uid[uid], answers
+                )
             case FailPool(uid, reason):
                 pod = reading.pool_pods[uid]
-                await self._show(reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")), answers)
+                await self._write_pool_pod_status(
+                    reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")), answers
+                )
             case DeletePool(uid, grace_seconds):
-                answers.deleted(answers.pool_pods, uid, await self._delete_pool(reading, uid, grace_seconds))
+                answers.note_pod_deletion(
+                    answers.pool_pods, uid, await self._delete_pool_pod(reading, uid, grace_seconds)
+                )
             case LetGo(uid):
-                answers.let_go(uid, await self._delete_pool(reading, uid, 0))
+                answers.note_object_removal(uid, await self._delete_pool_pod(reading, uid, 0))
             case DeleteReal(uid, grace_seconds):
                 answer = await self._delete(self._api, self._gate, reading.real_pods[uid], grace_seconds)
-                answers.deleted(answers.real_pods, uid, answer)
+                answers.note_pod_deletion(answers.real_pods, uid, answer)
         return True
 
-    async def _create(self, reading: NodeReading, pod: Manifest, answers: WriteAnswers) -> bool:
+    async def _create_real_pod(self, reading: NodeReading, pod: Manifest, answers: WriteAnswers) -> bool:
         pool = _pool_of(reading)
         if pod["metadata"]["uid"] in reading.paused:
-            await self._show(reading, pod, waiting_status(pod, REFUSED_BY_NODE, PAUSE_MESSAGE), answers)
+            await self._write_pool_pod_status(
+                reading, pod, waiting_status(pod, REFUSED_BY_NODE, PAUSE_MESSAGE), answers
+            )
             return False
-        made = converted(pod, reading.name, reading.side, traced=pod["metadata"]["uid"] not in self._told)
+        made = try_convert_pod(pod, reading.name, reading.side, traced=pod["metadata"]["uid"] not in self._told)
         if isinstance(made, NotLendable):
-            self._first_of(pod["metadata"]["uid"])
+            self._is_first_error(pod["metadata"]["uid"])
             return await self._refuse(reading, pod, NOT_LENDABLE, "; ".join(made.reasons), answers)
         namespace = made.pod["metadata"]["namespace"]
         try:
-            missing = await self._copies.ensure(pool, reading.side, namespace, made.references)
+            missing = await self._copies.ensure_namespace_and_copies(pool, reading.side, namespace, made.references)
             if missing is not None:
-                return await self._wait_for(reading, pod, missing, answers)
-            created = await self._gate.ask(lambda: self._api.create(PODS, made.pod))
+                return await self._wait_for_missing_object(reading, pod, missing, answers)
+            created = await self._gate.send_request(lambda: self._api.create(PODS, made.pod))
         except AlreadyExists:
             answers.incomplete = True
             return True
         except Forbidden as error:
             log.info("a pod waits: our account lacks a right", node=reading.name, error=str(error))
-            await self._show(reading, pod, waiting_status(pod, REFUSED, str(error)), answers)
+            await self._write_pool_pod_status(reading, pod, waiting_status(pod, REFUSED, str(error)), answers)
             return False
         except Refused as error:
-            if is_about_namespace(error):
-                self._copies.doubt(namespace)
+            if is_namespace_gone_error(error):
+                self._copies.note_namespace_missing(namespace)
                 return False
             return await self._refuse(reading, pod, REFUSED, error.message, answers)
         answers.real_pods[created["metadata"]["uid"]] = created
         return True
 
-    async def _update(self, reading: NodeReading, pod: Manifest, real: Manifest, answers: WriteAnswers) -> bool:
+    async def _update_real_pod(
+        self, reading: NodeReading, pod: Manifest, real: Manifest, answers: WriteAnswers
+    ) -> bool:
         """Updates a real pod. If the owner refuses, the pool pod shows the reason, and the update is tried again."""
         metadata, change = real["metadata"], update_patch(real, pod, reading.side.carried)
         version, uid = metadata["resourceVersion"], metadata["uid"]
         place = (metadata["namespace"], metadata["name"])
         try:
-            answers.real_pods[uid] = await self._gate.ask(
+            answers.real_pods[uid] = await self._gate.send_request(
                 lambda: self._api.patch(PODS, *place, change, resource_version=version, uid=uid)
             )
         except NotFound:
             raise
         except Refused as error:
-            await self._show(reading, pod, updated_status(pod, REFUSED, error.message), answers)
+            await self._write_pool_pod_status(reading, pod, status_after_update(pod, REFUSED, error.message), answers)
             return False
-        await self._show(reading, pod, updated_status(pod), answers)
+        await self._write_pool_pod_status(reading, pod, status_after_update(pod), answers)
         return True
 
     async def _refuse(
@@ -272,21 +284,21 @@ class PodWriter:
         """
         now = asyncio.get_running_loop().time()
         if now - self._refused_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
-            await self._show(reading, pod, waiting_status(pod, reason, message), answers)
+            await self._write_pool_pod_status(reading, pod, waiting_status(pod, reason, message), answers)
             return False
         self._refused_at[reading.name] = now
-        await self._show(reading, pod, failed_status(pod, reason, message), answers)
+        await self._write_pool_pod_status(reading, pod, failed_status(pod, reason, message), answers)
         return True
 
-    async def _wait_for(
+    async def _wait_for_missing_object(
         self, reading: NodeReading, pod: Manifest, missing: MissingObject, answers: WriteAnswers
     ) -> bool:
         if missing.refused:
             return await self._refuse(reading, pod, NOT_LENDABLE, missing.what, answers)
-        await self._show(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what), answers)
+        await self._write_pool_pod_status(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what), answers)
         return False
 
-    async def _show(
+    async def _write_pool_pod_status(
         self, reading: NodeReading, pod: Manifest, status: Mapping[str, Any] | None, answers: WriteAnswers
     ) -> None:
         """Writes the whole status of a pool pod; None: the pod already shows it."""
@@ -295,7 +307,7 @@ class PodWriter:
         pool, metadata = _pool_of(reading), pod["metadata"]
         gone = [key for key in pod.get("status") or {} if key not in status]
         change: dict[str, Any] = {"status": {**status, **dict.fromkeys(gone)}}
-        answers.pool_pods[metadata["uid"]] = await pool.gate.ask(
+        answers.pool_pods[metadata["uid"]] = await pool.gate.send_request(
             lambda: pool.api.patch(
                 PODS,
                 metadata["namespace"],
@@ -307,14 +319,14 @@ class PodWriter:
             )
         )
 
-    async def _delete_pool(self, reading: NodeReading, uid: str, grace_seconds: int) -> Manifest:
+    async def _delete_pool_pod(self, reading: NodeReading, uid: str, grace_seconds: int) -> Manifest:
         pool = _pool_of(reading)
         return await self._delete(pool.api, pool.gate, reading.pool_pods[uid], grace_seconds)
 
     @staticmethod
     async def _delete(api: ClusterApi, gate: BackoffGate, pod: Manifest, grace_seconds: int) -> Manifest:
         namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
-        return await gate.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
+        return await gate.send_request(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
 
 
 def _pool_of(reading: NodeReading) -> Pool:

@@ -12,7 +12,7 @@ from spillway.clusters.api import Change, ClusterApi, FollowingFailed, ListedObj
 from spillway.events import ClusterJoined
 from spillway.kubernetes.objects import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
-from spillway.running.cluster_turns import way_to
+from spillway.running.cluster_turns import way_to_joined_cluster
 from spillway.running.isolation import Failures
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.lendable import SERVICE
@@ -54,7 +54,7 @@ class Pool:
     virtual_nodes: dict[str, WatchedNode] = field(default_factory=dict)
     budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
 
-    def of_owner(self, cluster: str) -> list[WatchedNode]:
+    def virtual_nodes_of_owner(self, cluster: str) -> list[WatchedNode]:
         return [node for node in self.virtual_nodes.values() if node.metadata.labels.get(LENT_CLUSTER) == cluster]
 
 
@@ -69,12 +69,12 @@ class Pools:
         self._pools: dict[str, tuple[Pool, asyncio.Task[None]]] = {}
         self._failures = Failures[str](SERVICE, "pool", settings.failed_first_seconds, settings.failed_longest_seconds)
 
-    def get(self, joined: ClusterJoined) -> Pool:
+    def follow_pool(self, joined: ClusterJoined) -> Pool:
         """Returns the pool and follows it from now on. A pool that is reached in another way is connected again."""
         known = self._pools.get(joined.cluster)
-        if known is not None and way_to(known[0].joined) == way_to(joined):
+        if known is not None and way_to_joined_cluster(known[0].joined) == way_to_joined_cluster(joined):
             return known[0]
-        self.drop(joined.cluster)
+        self.stop_following_pool(joined.cluster)
         pool = Pool(joined.cluster, joined, self._connect(joined), BackoffGate(joined.cluster, self._settings))
         self._pools[joined.cluster] = pool, self._group.create_task(self._follow(pool), name=f"pool {pool.name}")
         return pool
@@ -84,7 +84,7 @@ class Pools:
         known = self._pools.get(name)
         return known[0] if known is not None else None
 
-    def known(self) -> list[Pool]:
+    def followed_pools(self) -> list[Pool]:
         return [pool for pool, _ in self._pools.values()]
 
     def lent_node(self, pool: str, virtual_node: str, cluster: str) -> str:
@@ -94,7 +94,7 @@ class Pools:
         ours = node is not None and node.metadata.labels.get(LENT_CLUSTER) == cluster
         return node.metadata.annotations.get(LENT_NODE, "") if node is not None and ours else ""
 
-    def drop(self, name: str) -> None:
+    def stop_following_pool(self, name: str) -> None:
         """Stops following a pool that left the fleet or is reached in another way."""
         known = self._pools.pop(name, None)
         if known is not None:
@@ -102,14 +102,14 @@ class Pools:
 
     def close(self) -> None:
         for name in list(self._pools):
-            self.drop(name)
+            self.stop_following_pool(name)
 
     async def _follow(self, pool: Pool) -> None:
         try:
             while True:
                 await self._follow_until_an_error(pool)
         finally:
-            self._failures.end(pool.name)
+            self._failures.reset_failures(pool.name)
             await pool.api.close()
 
     async def _follow_until_an_error(self, pool: Pool) -> None:
@@ -123,11 +123,11 @@ class Pools:
                 group.create_task(self._follow_budgets(pool))
         except Exception as error:
             if clock() - began_at > self._settings.failed_longest_seconds:
-                self._failures.end(pool.name)
-            await asyncio.sleep(self._failures.met(pool.name, error, cluster=pool.name))
+                self._failures.reset_failures(pool.name)
+            await asyncio.sleep(self._failures.note_failure(pool.name, error, cluster=pool.name))
 
     async def _follow_nodes(self, pool: Pool) -> None:
-        async for batch in pool.api.follow(WATCHED_NODES, label_selector=LENT_CLUSTER):
+        async for batch in pool.api.follow_objects(WATCHED_NODES, label_selector=LENT_CLUSTER):
             for change in batch:
                 self._note_failure(pool, change)
                 match change:
@@ -142,7 +142,7 @@ class Pools:
                         self._touch(pool.name, node.metadata.name, change, False)
 
     async def _follow_pods(self, pool: Pool) -> None:
-        async for batch in pool.api.follow(BOUND_PODS):
+        async for batch in pool.api.follow_objects(BOUND_PODS):
             for change in batch:
                 self._note_failure(pool, change)
                 match change:
@@ -156,16 +156,16 @@ class Pools:
 
         They touch no node: they change with each pod, and the next record has them.
         """
-        async for batch in pool.api.follow(BUDGETS):
+        async for batch in pool.api.follow_objects(BUDGETS):
             for change in batch:
                 self._note_failure(pool, change)
                 match change:
                     case ListedObjects(objects):
-                        pool.budgets.listed(objects)
+                        pool.budgets.replace_budgets(objects)
                     case ObjectUpserted(budget):
-                        pool.budgets.upserted(budget)
+                        pool.budgets.put_budget(budget)
                     case ObjectRemoved(budget):
-                        pool.budgets.removed(budget)
+                        pool.budgets.drop_budget(budget)
 
     @staticmethod
     def _note_failure(pool: Pool, change: Change) -> None:

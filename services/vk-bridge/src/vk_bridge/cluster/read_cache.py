@@ -41,13 +41,13 @@ class ReadCache:
         self._told: dict[str, list[Change]] = {}
         self._rested: dict[str, RestingNode] = {}
 
-    def begin(self, node: str) -> RestingNode | None:
+    def begin_work(self, node: str) -> RestingNode | None:
         """Begins work on a node. Returns the last reading, if the node was at rest; None if it must be read."""
         self._seen[node], self._told[node] = set(), []
         return self._rested.pop(node, None)
 
-    def note(self, reading: NodeReading) -> None:
-        self.note_versions(reading.name, reading.found.versions().items())
+    def note_reading(self, reading: NodeReading) -> None:
+        self.note_versions(reading.name, reading.found.version_by_uid().items())
 
     def note_versions(self, node: str, versions: Iterable[tuple[str, str]]) -> None:
         """Stores versions as seen, so that their events cause no reading.
@@ -56,23 +56,23 @@ class ReadCache:
         """
         self._seen[node].update(versions)
 
-    def end(self, node: str, rested: NodeReading | None) -> list[Change]:
+    def end_work(self, node: str, rested: NodeReading | None) -> list[Change]:
         """Ends work on a node. Returns the changes since `begin` that are news.
 
         rested: the reading, if nothing is left to do.
         """
         seen, told = self._seen.pop(node), self._told.pop(node)
-        if rested is not None and rested.both_read:
+        if rested is not None and rested.is_read_on_both_sides:
             found = rested.found
-            uids = frozenset(found.versions())
-            self._rested[node] = RestingNode(rested.pool, found.node, found.virtual, uids, _parts(found), seen)
+            uids = frozenset(found.version_by_uid())
+            self._rested[node] = RestingNode(rested.pool, found.node, found.virtual, uids, _uids_by_part(found), seen)
         return [change for change in told if self.is_news(node, change)]
 
     def forget(self, node: str) -> None:
         """Forgets a node whose loan is over, until work on it begins again."""
         self._rested.pop(node, None)
 
-    def is_news_in(self, node: str, part: Part, listed: Mapping[str, str], change: Change) -> bool:
+    def is_news_in_list(self, node: str, part: Part, listed: Mapping[str, str], change: Change) -> bool:
         """Returns whether the list of a restarted watch differs from the last reading of the node.
 
         listed: versions by uid. While work on the node is under way, the change is kept for `end`.
@@ -101,7 +101,7 @@ class ReadCache:
         return True
 
 
-def _parts(found: NodeAnswers) -> dict[Part, frozenset[str]]:
+def _uids_by_part(found: NodeAnswers) -> dict[Part, frozenset[str]]:
     nodes = {"node": found.node, "virtual": found.virtual}
     alone = {part: frozenset({one["metadata"]["uid"]} if one is not None else ()) for part, one in nodes.items()}
     return {"own_pods": frozenset(found.own_pods), "pool_pods": frozenset(found.pool_pods), **alone}  # type: ignore[dict-item]

@@ -12,14 +12,14 @@ import structlog
 from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
 from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
-from spillway.running.isolation import ends_the_process, note_failed
+from spillway.running.isolation import ends_the_process, note_failed_work
 from vk_bridge.cluster.lendable import SERVICE
 from vk_bridge.cluster.node_reader import NodeReader, NodeReading, WriteAnswers
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.steps import DesiredLoan, next_step, node_context
-from vk_bridge.core.pod.steps import pairs, pod_step
+from vk_bridge.core.pod.steps import pod_pairs, pod_step
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.settings import VkBridgeSettings
 
@@ -51,7 +51,7 @@ class StaleVirtualNodes:
         self._say_cleared = say_cleared
         self._settings = settings
 
-    async def clear(self, found: Iterable[tuple[str, str]], pools: Callable[[str], Pool | None]) -> None:
+    async def remove_virtual_nodes(self, found: Iterable[tuple[str, str]], pools: Callable[[str], Pool | None]) -> None:
         """Works on these nodes, given as node and pool. Work that is not done is left for the next call.
 
         Raises nothing.
@@ -61,9 +61,9 @@ class StaleVirtualNodes:
             for node, name in list(found):
                 pool = pools(name)
                 if pool is not None:
-                    group.create_task(self._clear(node, pool, slots, silent))
+                    group.create_task(self._remove_virtual_node(node, pool, slots, silent))
 
-    async def _clear(self, node: str, pool: Pool, slots: asyncio.Semaphore, silent: set[str]) -> None:
+    async def _remove_virtual_node(self, node: str, pool: Pool, slots: asyncio.Semaphore, silent: set[str]) -> None:
         """Removes one virtual node.
 
         silent: pools where a node or owner could not be read; they are not asked again now.
@@ -71,7 +71,7 @@ class StaleVirtualNodes:
         async with slots:
             try:
                 for _ in range(self._settings.steps_max):
-                    if pool.name in silent or not await self._go_on(node, pool):
+                    if pool.name in silent or not await self._carry_out_next_step(node, pool):
                         return
             except ClusterUnreachable:
                 silent.add(pool.name)
@@ -82,37 +82,37 @@ class StaleVirtualNodes:
             except Exception as error:
                 if ends_the_process(error):
                     raise
-                note_failed(SERVICE, "node", error, pool=pool.name, node=node, left_behind=True)
+                note_failed_work(SERVICE, "node", error, pool=pool.name, node=node, left_behind=True)
 
-    async def _go_on(self, node: str, pool: Pool) -> bool:
+    async def _carry_out_next_step(self, node: str, pool: Pool) -> bool:
         """Makes the next step for a virtual node. Returns whether anything was written, so that more may follow.
 
         Raises ClusterUnreachable, Conflict and Refused.
         """
         read = await self._reader.read(node, pool.name, pool, self._desired_loans.virtual_spec)
-        if not read.both_read:
+        if not read.is_read_on_both_sides:
             raise ClusterUnreachable(pool.name, "timeout", "it or the owner could not be read")
         register = read.observation.node
         if register is not None and register.state == CHECKING and register.pool == pool.name:
             return False  # The loan's own step may end the loan, based on a reading from before the pool answered.
-        reading = self._reader.left_behind(read)
-        if reading is None or _is_clear(reading):
+        reading = self._reader.reading_as_never_lent(read)
+        if reading is None or _has_nothing_left(reading):
             self._say_cleared(node, pool.name)
             return False
         answers, observation = WriteAnswers(), reading.observation
         step = next_step(observation, NOT_WANTED, observation.read_at, self._settings.in_flight_seconds)
-        written = step is not None and await self._writer.carry_out(step, reading, answers)
+        written = step is not None and await self._writer.carry_out_step(step, reading, answers)
         if written:
             log.info("carried out", step=type(step).__name__, pool=pool.name, node=node, left_behind=True)
         context = node_context(observation, NOT_WANTED, self._desired_loans.grace_seconds(node, observation))
-        todo = (pod_step(*pair, context) for pair in pairs(observation.pool_pods, observation.real_pods))
+        todo = (pod_step(*pair, context) for pair in pod_pairs(observation.pool_pods, observation.real_pods))
         written_pods, _ = await self._pod_writer.carry_out_all(
             (one for one in todo if one is not None), reading, answers, lambda _: None
         )
         return written or written_pods
 
 
-def _is_clear(reading: NodeReading) -> bool:
+def _has_nothing_left(reading: NodeReading) -> bool:
     observation = reading.observation
     ours = observation.virtual is not None and observation.virtual.ours
-    return not (ours or observation.real_pods or any(pod.is_left for pod in observation.pool_pods))
+    return not (ours or observation.real_pods or any(pod.is_blocking_return for pod in observation.pool_pods))

@@ -12,7 +12,7 @@ class VersionCache(Generic[T]):
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, tuple[str, T]]] = {}
 
-    def look(self, node: str, versions: Mapping[str, str], make: Callable[[str], T]) -> dict[str, T]:
+    def value_by_uid(self, node: str, versions: Mapping[str, str], make: Callable[[str], T]) -> dict[str, T]:
         """Returns the value of each pod, by uid. A value is computed only if its version is new. versions: by uid."""
         before = self._by_node.pop(node, {})
         found: dict[str, tuple[str, T]] = {}

@@ -62,7 +62,7 @@ class LendingLogState:
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
-    def is_concerned(self, cluster: str) -> bool:
+    def has_work_in_cluster(self, cluster: str) -> bool:
         """Returns whether a bridge has anything to do at this cluster.
 
         This is so if the cluster has a lending rule (even a paused one), has loans, or may hold objects that pool pods
@@ -71,28 +71,30 @@ class LendingLogState:
         return (
             cluster in self.declared
             or self._has_loans(cluster)
-            or self.is_to_sweep(cluster)
-            or any(True for _ in self.left_behind(cluster))
-            or bool(self.stale_last(cluster))
+            or self.needs_sweep(cluster)
+            or any(True for _ in self.stale_virtual_nodes(cluster))
+            or bool(self.nodes_with_stale_record(cluster))
         )
 
-    def stale_last(self, cluster: str) -> Set[str]:
+    def nodes_with_stale_record(self, cluster: str) -> Set[str]:
         """Returns the nodes whose loan record must be written again: a bridge whose turn was over wrote after it."""
         return self._stale_last.get(cluster, frozenset())
 
     def lends_nothing(self, cluster: str) -> bool:
         """Returns whether the cluster lends no node and will lend none, so that no pool pod needs its objects there."""
-        return self.lends(cluster) is None and not self._has_loans(cluster)
+        return self.lending_in_force(cluster) is None and not self._has_loans(cluster)
 
-    def is_to_sweep(self, cluster: str) -> bool:
+    def needs_sweep(self, cluster: str) -> bool:
         """Returns whether a cluster that lends nothing any more may still hold copies and namespaces of pool pods.
 
         The result of a sweep is not in the log. Each process that gets the turn looks for itself, once.
         """
         lent_once = bool(self.loans.get(cluster))
-        return lent_once and self.lends_nothing(cluster) and self._swept.get(cluster) != self.lending_changes(cluster)
+        return (
+            lent_once and self.lends_nothing(cluster) and self._swept.get(cluster) != self.lending_change_count(cluster)
+        )
 
-    def lending_changes(self, cluster: str) -> int:
+    def lending_change_count(self, cluster: str) -> int:
         """Returns the number of records about this cluster's lending so far: rules, loan records, and its joining."""
         return self._lending_changes.get(cluster, 0)
 
@@ -103,37 +105,37 @@ class LendingLogState:
         """
         self._swept[cluster] = changes
 
-    def left_behind(self, cluster: str) -> Iterator[tuple[str, str]]:
+    def stale_virtual_nodes(self, cluster: str) -> Iterator[tuple[str, str]]:
         """Yields node and pool of virtual nodes that may have remained in a pool that left and joined again."""
         for node, said in self.loans.get(cluster, {}).items():
             yield from ((node, pool) for pool in said.left_in if pool in self.clusters)
 
-    def left_in(self, cluster: str, node: str) -> tuple[str, ...]:
+    def pools_with_stale_node(self, cluster: str, node: str) -> tuple[str, ...]:
         """Returns the pools in which a virtual node of this node may remain."""
         said = self.loans.get(cluster, {}).get(node)
         return said.left_in if said is not None else ()
 
-    def lends(self, cluster: str) -> LendingDeclared | None:
+    def lending_in_force(self, cluster: str) -> LendingDeclared | None:
         """Returns how a cluster lends; None if it must not.
 
         A cluster does not lend without a lending rule, with a withdrawn rule, or while it or its pool is leaving.
         """
         declared = self.declared.get(cluster)
-        if declared is None or declared.withdrawing or self._leaves(cluster) or self._leaves(declared.pool):
+        if declared is None or declared.withdrawing or self._is_leaving(cluster) or self._is_leaving(declared.pool):
             return None
         return declared
 
-    def frozen(self, cluster: str) -> bool:
+    def is_frozen(self, cluster: str) -> bool:
         return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
 
-    def lent(self, cluster: str, node: str) -> NodeLent | None:
+    def lent_record(self, cluster: str, node: str) -> NodeLent | None:
         """Returns the NodeLent of this node, if it is the last loan record in the log."""
         found = self.loans.get(cluster, {}).get(node)
         return found if isinstance(found, NodeLent) else None
 
-    def loan(self, cluster: str, node: str) -> Generation | None:
+    def loan_generation(self, cluster: str, node: str) -> Generation | None:
         """Returns the generation of the loan that the log has as lent."""
-        found = self.lent(cluster, node)
+        found = self.lent_record(cluster, node)
         return found.loan if found is not None else None
 
     def returned_ms(self, cluster: str, node: str) -> int | None:
@@ -141,7 +143,7 @@ class LendingLogState:
         found = self.loans.get(cluster, {}).get(node)
         return found.returned_ms if isinstance(found, NodeReturned) else None
 
-    def over_and_left(self, before_ms: int) -> Iterator[tuple[str, str]]:
+    def ended_loans_of_left_clusters(self, before_ms: int) -> Iterator[tuple[str, str]]:
         """Yields cluster and node of loans that ended before this Unix time, if the cluster is no longer in the fleet.
 
         Loans that may have left a virtual node in a pool are not among them.
@@ -151,9 +153,9 @@ class LendingLogState:
                 if isinstance(said, NodeReturned) and not said.left_in and said.returned_ms < before_ms:
                     yield cluster, node
 
-    def steps_on(self, cluster: str, node: str) -> tuple[Generation | None, tuple[str, ...]]:
+    def facts_for_next_step(self, cluster: str, node: str) -> tuple[Generation | None, tuple[str, ...]]:
         """Returns the facts in the node's last record on which its next step depends."""
-        return self.loan(cluster, node), self.left_in(cluster, node)
+        return self.loan_generation(cluster, node), self.pools_with_stale_node(cluster, node)
 
     def recall_of(self, cluster: str, node: str, loan: Generation | None) -> NodeRecalled | None:
         """Returns the recall of exactly this loan."""
@@ -164,7 +166,7 @@ class LendingLogState:
         """Returns whether the node has an open recall, for any of its loans."""
         return isinstance(self.recalls.get(cluster, {}).get(node), NodeRecalled)
 
-    def needs(self, cluster: str) -> Sequence[Shape | None]:
+    def needed_shapes(self, cluster: str) -> Sequence[Shape | None]:
         """Returns the shapes that waiting pods and replicas ask for in a cluster; None in place of an unknown shape."""
         shapes = [waits.shape for waits in self._pending.get(cluster, {}).values() if waits.pods]
         for (namespace, name), needed in self._needed.get(cluster, {}).items():
@@ -175,7 +177,7 @@ class LendingLogState:
 
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, event: Event) -> str:
+    def apply_event(self, event: Event) -> str:
         """Applies one record, unless a newer one is known. Returns the cluster that it is about, "" for all."""
         match event:
             case ClusterJoined():
@@ -190,20 +192,20 @@ class LendingLogState:
                     self.declared[event.cluster] = event
                     self._count_change(event.cluster)
             case NodeLent() | NodeReturned():
-                self._loan(event)
+                self._apply_loan(event)
             case NodeRecalled() | RecallSettled():
-                self._recall(event)
+                self._apply_recall(event)
             case PodsUnschedulable() | PodsScheduled():
-                self._wait(event)
+                self._apply_waiting_pods(event)
             case CapacityNeeded():
-                self._need(event)
+                self._apply_capacity_need(event)
             case WorkloadDeclared():
                 self._manifests[event.namespace, event.name] = event.manifest
             case BrakeSet() | BrakeReleased():
                 (self.brakes.add if isinstance(event, BrakeSet) else self.brakes.discard)(event.scope)
         return getattr(event, "cluster", "")
 
-    def forget(self, topic: str, key: str) -> str:
+    def apply_tombstone(self, topic: str, key: str) -> str:
         """Applies a tombstone. Returns the cluster that it is about, "" for all."""
         first, _, rest = key.partition("/")
         if topic == CAPACITY_NEEDED.name:
@@ -234,13 +236,13 @@ class LendingLogState:
         return any(isinstance(one, NodeLent) for one in self.loans.get(cluster, {}).values())
 
     def _count_change(self, cluster: str) -> None:
-        self._lending_changes[cluster] = self.lending_changes(cluster) + 1
+        self._lending_changes[cluster] = self.lending_change_count(cluster) + 1
 
-    def _leaves(self, cluster: str) -> bool:
+    def _is_leaving(self, cluster: str) -> bool:
         joined = self.clusters.get(cluster)
         return joined is not None and joined.phase == PHASE_LEAVING
 
-    def _loan(self, event: Loan) -> None:
+    def _apply_loan(self, event: Loan) -> None:
         loans = self.loans.setdefault(event.cluster, {})
         known = loans.get(event.node)
         if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
@@ -251,13 +253,13 @@ class LendingLogState:
         elif event.epoch < known.epoch:
             self._stale_last.setdefault(event.cluster, set()).add(event.node)
 
-    def _recall(self, event: NodeRecalled | RecallSettled) -> None:
+    def _apply_recall(self, event: NodeRecalled | RecallSettled) -> None:
         recalls = self.recalls.setdefault(event.cluster, {})
         known = recalls.get(event.node)
         if known is None or known.generation <= event.generation:
             recalls[event.node] = event
 
-    def _wait(self, event: PodsUnschedulable | PodsScheduled) -> None:
+    def _apply_waiting_pods(self, event: PodsUnschedulable | PodsScheduled) -> None:
         groups = self._pending.setdefault(event.cluster, {})
         known = groups.get(event.group)
         if known is not None and (known.epoch, known.sequence) > (event.epoch, event.sequence):
@@ -267,7 +269,7 @@ class LendingLogState:
         else:
             groups.pop(event.group, None)
 
-    def _need(self, event: CapacityNeeded) -> None:
+    def _apply_capacity_need(self, event: CapacityNeeded) -> None:
         needs, key = self._needed.setdefault(event.cluster, {}), (event.namespace, event.name)
         known = needs.get(key)
         if known is None or known.generation <= event.generation:

@@ -33,11 +33,11 @@ def apply_record(state: LendingLogState, topic: str, key: str, event: Event | No
     event: None for a tombstone.
     """
     named, _, node = key.partition("/")
-    steps_on = state.steps_on(named, node)
-    owner = state.apply(event) if event is not None else state.forget(topic, key)
+    steps_on = state.facts_for_next_step(named, node)
+    owner = state.apply_event(event) if event is not None else state.apply_tombstone(topic, key)
     match topic:
         case LENDING.name:
-            return TouchedWork(owner, node if steps_on != state.steps_on(named, node) else "", owners=True)
+            return TouchedWork(owner, node if steps_on != state.facts_for_next_step(named, node) else "", owners=True)
         case RECALLS.name:
             return TouchedWork(owner, node, recalled=True)
         case LENDING_RULES.name:

@@ -16,10 +16,10 @@ from vk_bridge import metrics
 from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.log_state import LendingLogState
-from vk_bridge.core.node.history import LoanHistory, LoanTerms, worth_saying
+from vk_bridge.core.node.history import LoanHistory, LoanTerms, is_worth_publishing
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.node.waiting_for import waiting_for
-from vk_bridge.core.pod.lent_pod import lent_pod, told_pods
+from vk_bridge.core.node.waiting_for import recall_waiting_text
+from vk_bridge.core.pod.lent_pod import lent_pod, pods_within_record_limit
 from vk_bridge.core.pod.parsing import has_ended
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.core.selection.owner_cache import OwnerCache
@@ -54,20 +54,20 @@ class LoanReporter:
         """The last loan of each node whose end was counted."""
         self._classes: set[str] = set()
 
-    def recover(self) -> None:
+    def recover_loans(self) -> None:
         """Takes over, from the log, loans that another instance began and ends that it has counted in the metrics."""
         for said in self._state.loans.get(self._cluster, {}).values():
             if isinstance(said, NodeLent):
-                self._history.recover(said)
+                self._history.recover_loan(said)
             elif said.returned_ms:
                 self._counted[said.node] = said.loan
 
-    def over_and_gone(self, mirror: OwnerCache, forget_seconds: float) -> list[str]:
+    def nodes_to_forget(self, mirror: OwnerCache, forget_seconds: float) -> list[str]:
         """Returns nodes that are gone and whose last loan ended over forget_seconds ago: their records can be deleted.
 
         Returns an empty list while the cluster still has to be swept, because only its loan records show that.
         """
-        if self._state.is_to_sweep(self._cluster):
+        if self._state.needs_sweep(self._cluster):
             return []
         now_ms = self._wall_ms()
         return [
@@ -81,10 +81,10 @@ class LoanReporter:
 
     # ── What is seen ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def see(self, reading: NodeReading) -> None:
-        self._history.see(reading.name, reading.observation, self._wall_ms())
+    def note_observation(self, reading: NodeReading) -> None:
+        self._history.note_observation(reading.name, reading.observation, self._wall_ms())
 
-    def evicted(self, reading: NodeReading, uid: str) -> None:
+    def note_eviction(self, reading: NodeReading, uid: str) -> None:
         """Counts the work that is lost because a pool pod, or its real pod, is evicted now.
 
         A pod that was already terminating or has ended loses nothing.
@@ -93,129 +93,139 @@ class LoanReporter:
         if pod is None or pod["metadata"].get("deletionTimestamp") or has_ended(pod):
             return
         requests = _requests(reading.real_by_pool_uid.get(uid, pod))
-        self._history.evicted(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
+        self._history.note_eviction(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
 
-    def forced(self, reading: NodeReading, uid: str) -> None:
+    def note_forced_deletion(self, reading: NodeReading, uid: str) -> None:
         """Counts a real pod that has outlived its grace and was deleted by force."""
-        self._history.forced(reading.name, uid)
+        self._history.note_forced_deletion(reading.name, uid)
 
     # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def say_lent(self, reading: NodeReading, loan: Generation) -> None:
-        waiting = self._records.waiting(reading.name)
+    def publish_node_lent(self, reading: NodeReading, loan: Generation) -> None:
+        waiting = self._records.waiting_record(reading.name)
         if isinstance(waiting, NodeLent) and waiting.loan == loan:
             return
-        record = self._record(reading)
+        record = self._lent_record_of_reading(reading)
         if record is not None:
-            self._records.say(record)
+            self._records.queue_loan_record(record)
 
-    def say_cleared(self, node: str, pool: str) -> None:
+    def publish_virtual_node_cleared(self, node: str, pool: str) -> None:
         """Publishes that the node has no virtual node left in a pool that had left the fleet during its loan."""
-        said, number = self._last_said(node), self._next_generation()
+        said, number = self._last_record_of_node(node), self._next_generation()
         if said is not None and pool in said.left_in:
             left_in = tuple(name for name in said.left_in if name != pool)
-            self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in))
+            self._records.queue_loan_record(
+                replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in)
+            )
 
-    def left_in(self, node: str, *, log_away: bool) -> tuple[str, ...]:
+    def pools_with_stale_node(self, node: str, *, log_away: bool) -> tuple[str, ...]:
         """Returns the pools in which a virtual node of this node may remain.
 
         The log decides; while it is away, the records that wait for it count, too.
         """
-        return self._left_in(node) if log_away else self._state.left_in(self._cluster, node)
+        return (
+            self._stale_pools_in_last_record(node)
+            if log_away
+            else self._state.pools_with_stale_node(self._cluster, node)
+        )
 
-    def say_left(self, reading: NodeReading, loan: Generation, pool: str) -> None:
+    def publish_stale_virtual_node(self, reading: NodeReading, loan: Generation, pool: str) -> None:
         """Publishes that a virtual node may remain in this pool.
 
         loan: the loan it was created for; the log may not know it.
         """
         name, number = reading.name, self._next_generation()
-        said = self._last_said(name)
+        said = self._last_record_of_node(name)
         if said is None:
             terms = replace(self._terms(reading, loan), pool=pool)
-            said = LoanHistory().returned(terms, number, loan, at_ms=0)
+            said = LoanHistory().returned_record_to_publish(terms, number, loan, at_ms=0)
         if pool not in said.left_in:
             left_in = tuple(sorted({*said.left_in, pool}))
-            self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in))
+            self._records.queue_loan_record(
+                replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in)
+            )
 
-    def say_returned(self, reading: NodeReading, loan: Generation) -> None:
-        waiting = self._records.waiting(reading.name)
+    def publish_node_returned(self, reading: NodeReading, loan: Generation) -> None:
+        waiting = self._records.waiting_record(reading.name)
         if isinstance(waiting, NodeReturned) and waiting.loan == loan:
             return
         terms, number = self._terms(reading, loan), self._next_generation()
-        record = self._history.returned(terms, number, loan, self._wall_ms())
+        record = self._history.returned_record_to_publish(terms, number, loan, self._wall_ms())
         given_up = {terms.pool} if reading.pool is None else set[str]()
-        left_in = sorted({*self._left_in(reading.name), *given_up} - {""})
-        self._records.say(replace(record, left_in=tuple(left_in)))
+        left_in = sorted({*self._stale_pools_in_last_record(reading.name), *given_up} - {""})
+        self._records.queue_loan_record(replace(record, left_in=tuple(left_in)))
 
-    def say_what_changed(self, reading: NodeReading) -> None:
+    def publish_loan_change(self, reading: NodeReading) -> None:
         """Publishes the loan's new state, if the log has the loan and its record differs."""
-        said = self._records.waiting(reading.name) or self._state.lent(self._cluster, reading.name)
+        said = self._records.waiting_record(reading.name) or self._state.lent_record(self._cluster, reading.name)
         if not isinstance(said, NodeLent):
             return
-        now = self._record(reading)
-        if now is not None and now.loan == said.loan and worth_saying(said, now):
-            self._records.say(now)
+        now = self._lent_record_of_reading(reading)
+        if now is not None and now.loan == said.loan and is_worth_publishing(said, now):
+            self._records.queue_loan_record(now)
 
-    def acknowledged(self, record: NodeLent | NodeReturned) -> None:
+    def apply_acknowledged_record(self, record: NodeLent | NodeReturned) -> None:
         """Applies a record that is now in the log, and counts the end of a loan once in the metrics."""
-        self._state.apply(record)
+        self._state.apply_event(record)
         if isinstance(record, NodeReturned):
             self._history.forget(record.node)
             # A record that was published again is not counted again.
             if record.returned_ms and self._counted.get(record.node) != record.loan:
                 self._counted[record.node] = record.loan
-                self._count(record)
+                self._count_return(record)
 
-    def _record(self, reading: NodeReading) -> NodeLent | None:
+    def _lent_record_of_reading(self, reading: NodeReading) -> NodeLent | None:
         """Returns the NodeLent of this reading. Fields that could not be read keep their last published value."""
         node = reading.observation.node
-        said = self._state.lent(self._cluster, reading.name)
+        said = self._state.lent_record(self._cluster, reading.name)
         loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
         if loan is None:
             return None
-        pods = self._pods(reading)
+        pods = self._pods_for_record(reading)
         offered = tuple(sorted(reading.amounts.items()))
-        if said is not None and not reading.both_read:
+        if said is not None and not reading.is_read_on_both_sides:
             pods, offered = said.pods, said.offered
         elif said is not None and node is None:
             offered = said.offered
         terms = self._terms(reading, loan)
-        record = self._history.lent(terms, self._next_generation(), offered, pods, waiting_for(reading.observation))
-        left_in = tuple(pool for pool in self._left_in(reading.name) if pool != terms.pool)
+        record = self._history.lent_record_to_publish(
+            terms, self._next_generation(), offered, pods, recall_waiting_text(reading.observation)
+        )
+        left_in = tuple(pool for pool in self._stale_pools_in_last_record(reading.name) if pool != terms.pool)
         return replace(record, left_in=left_in) if record is not None else None
 
-    def _pods(self, reading: NodeReading) -> tuple[LentPod, ...]:
+    def _pods_for_record(self, reading: NodeReading) -> tuple[LentPod, ...]:
         """Returns the pool pods that have not ended, or whose real pod has not.
 
         Each one has the requests of its real pod; none if there is no real pod yet.
         """
         real = {uid: pod for uid, pod in reading.real_by_pool_uid.items() if not has_ended(pod)}
         versions = {uid: pod["metadata"]["resourceVersion"] for uid, pod in real.items()}
-        held = self._requests.look(reading.name, versions, lambda uid: _requests(real[uid]))
+        held = self._requests.value_by_uid(reading.name, versions, lambda uid: _requests(real[uid]))
         pool_pods = ((uid, pod) for uid, pod in reading.pool_pods.items() if uid in real or not has_ended(pod))
         lent = (_lent_pod(reading, pod, held.get(uid, ())) for uid, pod in pool_pods)
-        return told_pods(lent)
+        return pods_within_record_limit(lent)
 
-    def _left_in(self, node: str) -> tuple[str, ...]:
-        said = self._last_said(node)
+    def _stale_pools_in_last_record(self, node: str) -> tuple[str, ...]:
+        said = self._last_record_of_node(node)
         return said.left_in if said is not None else ()
 
-    def _last_said(self, node: str) -> NodeLent | NodeReturned | None:
-        return self._records.waiting(node) or self._state.loans.get(self._cluster, {}).get(node)
+    def _last_record_of_node(self, node: str) -> NodeLent | NodeReturned | None:
+        return self._records.waiting_record(node) or self._state.loans.get(self._cluster, {}).get(node)
 
     def _terms(self, reading: NodeReading, loan: Generation) -> LoanTerms:
         """Returns the terms with which the loan began; if the log lacks the loan, by the present lending rule."""
-        said = self._state.lent(self._cluster, reading.name)
+        said = self._state.lent_record(self._cluster, reading.name)
         if said is not None and said.loan == loan:
             return LoanTerms(self._cluster, reading.name, said.pool, said.virtual_node, said.rule, said.supply_class)
         labels = reading.node["metadata"].get("labels") or {} if reading.node is not None else {}
-        rule = self._desired_loans.rule(labels)
+        rule = self._desired_loans.lending_rule_for_labels(labels)
         virtual = virtual_node_name(self._cluster, reading.name)
         return LoanTerms(self._cluster, reading.name, reading.side.pool_id, virtual, rule.name, rule.supply_class)
 
     # ── What is counted ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def measure(self, mirror: OwnerCache, now: float) -> None:
+    def update_core_metrics(self, mirror: OwnerCache, now: float) -> None:
         """Sets the gauges of lent cores, and adds the core seconds since the last call."""
         cores: dict[str, float] = {}
         for said in self._state.loans.get(self._cluster, {}).values():
@@ -227,20 +237,20 @@ class LoanReporter:
         for supply_class, amount in cores.items():
             metrics.CORE_SECONDS_LENT.labels(self._cluster, supply_class).inc(amount * passed)
         states = Counter(known.register.state for known in mirror.nodes.values())
-        self._gauge(cores, states)
+        self._set_gauges(cores, states)
 
-    def close(self) -> None:
+    def reset_gauges(self) -> None:
         """Resets the gauges. The cluster's next worker sets them; a sum over both would count everything twice."""
-        self._gauge({}, {})
+        self._set_gauges({}, {})
 
-    def _gauge(self, cores: Mapping[str, float], states: Mapping[str, int]) -> None:
+    def _set_gauges(self, cores: Mapping[str, float], states: Mapping[str, int]) -> None:
         self._classes |= cores.keys()
         for supply_class in self._classes:
             metrics.CORES_LENT.labels(self._cluster, supply_class).set(cores.get(supply_class, 0.0))
         for state in (CHECKING, LENT, RECALLED):
             metrics.NODES_ON_LOAN.labels(self._cluster, state).set(states.get(state, 0))
 
-    def _count(self, record: NodeReturned) -> None:
+    def _count_return(self, record: NodeReturned) -> None:
         whose = self._cluster, record.supply_class
         metrics.RETURNS.labels(*whose, record.cause).inc()
         if record.recalled_ms:
@@ -261,4 +271,4 @@ def _lent_pod(reading: NodeReading, pod: Manifest, requests: Amounts) -> LentPod
 def _requests(pod: Manifest) -> Amounts:
     """Returns a pod's requests as Shape has them, plus its own place; only its place if they cannot be read."""
     found = _POD.decode(msgspec.json.encode(pod))
-    return tuple(sorted({**(objects.known_requests(found.spec, found.status) or {}), "pods": 1}.items()))
+    return tuple(sorted({**(objects.pod_requests_or_none(found.spec, found.status) or {}), "pods": 1}.items()))

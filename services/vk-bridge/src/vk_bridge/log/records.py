@@ -38,13 +38,13 @@ class Records:
         self._writing = asyncio.Lock()
         self._failing_since: float | None = None
 
-    def say(self, record: Loan) -> None:
+    def queue_loan_record(self, record: Loan) -> None:
         """Queues a record; it replaces the waiting record of the same node."""
         self._loans[record.node] = record
-        self._traces.note(record.node, tracing.headers())
+        self._traces.note_origin(record.node, tracing.current_trace_headers())
         self._something.set()
 
-    def waiting(self, node: str) -> Loan | None:
+    def waiting_record(self, node: str) -> Loan | None:
         """Returns the record of a node that waits and is not known to be in the log yet."""
         return self._loans.get(node)
 
@@ -53,7 +53,7 @@ class Records:
         since = self._failing_since
         return since is not None and asyncio.get_running_loop().time() - since >= self._settings.log_away_seconds
 
-    def say_used(self, hours: list[NodeUsed]) -> None:
+    def queue_usage_records(self, hours: list[NodeUsed]) -> None:
         self._used.extend(hours)
         if hours:
             self._something.set()
@@ -67,7 +67,7 @@ class Records:
                 self._something.set()
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
-    async def forget(self, cluster: str, nodes: Callable[[], Iterable[str]]) -> None:
+    async def write_tombstones(self, cluster: str, nodes: Callable[[], Iterable[str]]) -> None:
         """Writes tombstones for nodes. `nodes` is called when they are written.
 
         A failed write is left to the next call.
@@ -97,26 +97,26 @@ class Records:
                     positions = await self._writer.publish(part, self._traces_of(part))
                 except BusUnavailable as error:
                     log.warning("the log cannot be reached", error=str(error), records=len(records) - first)
-                    self._keep_used(one for one in records[first:] if isinstance(one, NodeUsed))
+                    self._requeue_usage_records(one for one in records[first:] if isinstance(one, NodeUsed))
                     if self._failing_since is None:
                         self._failing_since = asyncio.get_running_loop().time()
                     return False
                 self._failing_since = None
                 for record, position in zip(part, positions, strict=True):
                     if not isinstance(record, NodeUsed) and position is not None:
-                        self._settle(record)
+                        self._acknowledge_record(record)
             return True
 
-    def _keep_used(self, unwritten: Iterable[NodeUsed]) -> None:
+    def _requeue_usage_records(self, unwritten: Iterable[NodeUsed]) -> None:
         """Puts unwritten hours back before the newer ones. If there are too many, the oldest are dropped."""
         self._used = deque((*unwritten, *self._used), maxlen=self._used.maxlen)
 
     def _traces_of(self, records: Sequence[Loan | NodeUsed]) -> dict[int, Headers]:
         told = enumerate(records) if tracing.is_on() else ()
-        return {index: self._traces.get(one.node) for index, one in told if not isinstance(one, NodeUsed)}
+        return {index: self._traces.find_origin(one.node) for index, one in told if not isinstance(one, NodeUsed)}
 
-    def _settle(self, record: Loan) -> None:
+    def _acknowledge_record(self, record: Loan) -> None:
         if self._loans.get(record.node) is record:
             del self._loans[record.node]
-            self._traces.take(record.node)
+            self._traces.take_origin(record.node)
         self._acknowledged(record)

@@ -8,7 +8,7 @@ import structlog
 from spillway.clusters.api import ClusterApi, ClusterUnreachable
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
-from vk_bridge.core.node.usage import ClusterUsage, measured
+from vk_bridge.core.node.usage import ClusterUsage, measured_amounts
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.settings import VkBridgeSettings
@@ -39,29 +39,30 @@ class UsageReporter:
         self._wall_ms = wall_ms
         self._usage = ClusterUsage(quiet_ms_max=round(settings.usage_seconds * (LOOKS_MISSED_MAX + 1) * 1000))
 
-    def note(self, node: str) -> None:
+    def note_node_use(self, node: str) -> None:
         """Takes the current use of a node, after an event of the node or of one of its pods."""
         known = self._mirror.nodes.get(node)
         if known is None:
-            self._usage.gone(node)
+            self._usage.forget_node(node)
             return
-        rule = self._desired_loans.rule(dict(known.labels)).name
-        use = self._mirror.use(node, rule)
-        self._usage.see(node, use if use.lent else replace(use, used=self._used.get(node)), self._wall_ms())
+        rule = self._desired_loans.lending_rule_for_labels(dict(known.labels)).name
+        use = self._mirror.node_use(node, rule)
+        self._usage.note_use(node, use if use.lent else replace(use, used=self._used.get(node)), self._wall_ms())
 
-    async def take(self, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
+    async def take_hours(self, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
         """Looks at all nodes. Returns the hours that are over."""
-        self._used = await self._measured()
+        self._used = await self._read_use_by_node()
         for node in self._mirror.nodes:
-            self.note(node)
+            self.note_node_use(node)
         return self._usage.take_hours(self._api.name, self._wall_ms(), next_generation)
 
-    async def _measured(self) -> Mapping[str, Mapping[str, int] | None]:
+    async def _read_use_by_node(self) -> Mapping[str, Mapping[str, int] | None]:
         """Returns the measured use by node; empty if metrics.k8s.io does not answer. Then only requests are known."""
         trouble, before = "", self._trouble
         try:
             return {
-                one.metadata.name: measured(one.usage) for one in await self._api.node_metrics(self._answer_seconds)
+                one.metadata.name: measured_amounts(one.usage)
+                for one in await self._api.node_metrics(self._answer_seconds)
             }
         except ClusterUnreachable as error:
             trouble = error.reason

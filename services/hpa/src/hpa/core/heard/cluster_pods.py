@@ -24,7 +24,7 @@ from hpa.core.kubernetes.pods import (
     Sample,
     readiness_due_ms,
 )
-from hpa.core.kubernetes.totals import MetricRule, PodTotals, counted
+from hpa.core.kubernetes.totals import MetricRule, PodTotals, sum_over_pods
 from hpa.core.rules import HpaRules
 from spillway.events_scaling import PodRequests, PodsObserved
 
@@ -95,7 +95,7 @@ class ClusterPods(Struct, frozen=True, gc=False):
         missing = f"{self.left_out} pods more than a record takes: they count as missing" if self.left_out else ""
         return "; ".join(filter(None, (self.trouble, clock, missing)))
 
-    def ahead(self, ahead_ms: int) -> "ClusterPods":
+    def with_clock_ahead(self, ahead_ms: int) -> "ClusterPods":
         return replace(self, observed_ms=self.observed_ms + self.ahead_ms - ahead_ms, ahead_ms=ahead_ms)
 
 
@@ -109,7 +109,7 @@ def is_lost(cluster: ClusterPods, now_ms: int, rules: HpaRules) -> bool:
 
 def cluster_pods(event: PodsObserved) -> ClusterPods:
     """Returns the pods of a record. Repeated values, such as names of containers, are shared."""
-    kinds = [_kind(requests) for requests in event.requests]
+    kinds = [_read_requests(requests) for requests in event.requests]
     cluster, namespace = intern(event.cluster), intern(event.namespace)
     pods: dict[PodKey, CountedPod] = {}
     sampled, standing = False, 0
@@ -134,7 +134,7 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
     left_out = min(max(event.left_out, 0), LEFT_OUT_MAX)
     if left_out:
         alike = replace(next(reversed(pods.values()), CountedPod()), **LEFT_OUT)
-        unseen = intern(left_out_of(cluster))
+        unseen = intern(left_out_cluster_name(cluster))
         pods |= {PodKey(unseen, namespace, str(number)): alike for number in range(left_out)}
     return ClusterPods(
         cluster=cluster,
@@ -149,7 +149,7 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
     )
 
 
-def left_out_of(cluster: str) -> str:
+def left_out_cluster_name(cluster: str) -> str:
     """Returns the cluster name used as key for pods that did not fit into the cluster's record."""
     return f"{cluster}, left out"
 
@@ -158,7 +158,7 @@ Kind = tuple[tuple[PodContainer, ...], tuple[PodContainer, ...], Mapping[str, in
 NO_REQUESTS: Final[Kind] = ((), (), None)
 
 
-def _kind(requests: PodRequests) -> Kind:
+def _read_requests(requests: PodRequests) -> Kind:
     made = [(one.init, _container(one.name, one.requests, one.restartable)) for one in requests.containers]
     return (
         tuple([container for init, container in made if not init]),
@@ -194,7 +194,7 @@ def usage_of(pod: CountedPod, resource: str, container: str) -> Sample | None:
     return Sample(total, pod.sampled_ms, pod.window_ms) if found else None
 
 
-def share_of(cluster: ClusterPods, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
+def compute_cluster_share(cluster: ClusterPods, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
     """Returns the cluster's share in the metric at now_ms. It is valid until its until_ms."""
     samples: dict[PodKey, Sample] = {}
     used_milli, oldest_ms, since_ms = 0, NEVER, now_ms - rules.sample_age_max_ms
@@ -209,7 +209,7 @@ def share_of(cluster: ClusterPods, rule: MetricRule, rules: HpaRules, now_ms: in
     initialized_ms = readiness_due_ms(cluster.pods, readiness, now_ms) if rule.resource == CPU else None
     lost_ms = cluster.observed_ms + rules.pods_age_max_ms + 1 if cluster.sampled and not lost else NEVER
     return ClusterShare(
-        counted=counted(cluster.pods, {} if lost else samples, rule, readiness, now_ms),
+        counted=sum_over_pods(cluster.pods, {} if lost else samples, rule, readiness, now_ms),
         samples=len(samples),
         used_milli=used_milli,
         oldest_ms=oldest_ms,

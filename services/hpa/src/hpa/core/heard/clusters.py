@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hpa.core.heard.cluster_pods import NEVER, ClusterPods, ClusterShare, left_out_of, share_of
+from hpa.core.heard.cluster_pods import NEVER, ClusterPods, ClusterShare, compute_cluster_share, left_out_cluster_name
 from hpa.core.kubernetes.pods import CountedPod, PodKey, PodsSeen
 from hpa.core.kubernetes.totals import NO_TOTALS, MetricRule, PodTotals, Totals
 from hpa.core.rules import HpaRules
@@ -40,33 +40,35 @@ class KeptTotals:
     passed: bool = False
     said: set[str] = field(default_factory=set)
 
-    def read(self, clusters: Mapping[str, ClusterPods], rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
+    def read_total_share(
+        self, clusters: Mapping[str, ClusterPods], rule: MetricRule, rules: HpaRules, now_ms: int
+    ) -> ClusterShare:
         """Returns the share of all clusters together at now_ms."""
         for name in self.heard if self.since_ms <= now_ms < self.until_ms else {*clusters, *self.shares}:
             cluster = clusters.get(name)
-            self._put(name, None if cluster is None else share_of(cluster, rule, rules, now_ms))
+            self._replace_share(name, None if cluster is None else compute_cluster_share(cluster, rule, rules, now_ms))
         self.heard.clear()
         if self.passed:
-            self._find_firsts()
+            self._compute_minima()
         self.since_ms = now_ms
-        return self._together(clusters)
+        return self._sum_shares(clusters)
 
-    def _put(self, name: str, share: ClusterShare | None) -> None:
+    def _replace_share(self, name: str, share: ClusterShare | None) -> None:
         """Replaces a cluster's share. None: the cluster has no pods any more."""
         old, new = self.shares.pop(name, NO_SHARE), NO_SHARE if share is None else share
-        self.totals = self.totals.changed(new.counted.totals, old.counted.totals)
+        self.totals = self.totals.with_share_replaced(new.counted.totals, old.counted.totals)
         self.pods += new.counted.pods - old.counted.pods
         self.samples += new.samples - old.samples
         self.used_milli += new.used_milli - old.used_milli
-        self.passed = self.passed or self._is_first(old)
-        self._count_first(new)
+        self.passed = self.passed or self._has_kept_minimum(old)
+        self._lower_minima(new)
         self.said.discard(name)
         if share is not None:
             self.shares[name] = share
             if share.troubles or share.counted.failure is not None:
                 self.said.add(name)
 
-    def _is_first(self, share: ClusterShare) -> bool:
+    def _has_kept_minimum(self, share: ClusterShare) -> bool:
         """Returns whether one of the kept minima comes from this share."""
         return (
             NEVER > share.oldest_ms == self.oldest_ms
@@ -74,19 +76,19 @@ class KeptTotals:
             or NEVER > share.until_ms == self.until_ms
         )
 
-    def _count_first(self, share: ClusterShare) -> None:
+    def _lower_minima(self, share: ClusterShare) -> None:
         self.oldest_ms = min(self.oldest_ms, share.oldest_ms)
         self.initialized_ms = min(self.initialized_ms, share.initialized_ms)
         self.until_ms = min(self.until_ms, share.until_ms)
 
-    def _find_firsts(self) -> None:
+    def _compute_minima(self) -> None:
         shares = self.shares.values()
         self.oldest_ms = min([share.oldest_ms for share in shares], default=NEVER)
         self.initialized_ms = min([share.initialized_ms for share in shares], default=NEVER)
         self.until_ms = min([share.until_ms for share in shares], default=NEVER)
         self.passed = False
 
-    def _together(self, clusters: Iterable[str]) -> ClusterShare:
+    def _sum_shares(self, clusters: Iterable[str]) -> ClusterShare:
         """Returns the sum of all shares. Of several failures, it reports the one of the first cluster in `clusters`."""
         shares = [self.shares[name] for name in clusters if name in self.said] if self.said else []
         failures = [share.counted.failure for share in shares if share.counted.failure is not None]
@@ -123,7 +125,7 @@ class WorkloadClusters:
         """Returns a copy whose changes do not change the original. It computes its own totals when they are read."""
         return replace(self, by_name=dict(self.by_name), sampled_ms=dict(self.sampled_ms), kept={})
 
-    def put(self, name: str, cluster: ClusterPods | None) -> None:
+    def replace_cluster(self, name: str, cluster: ClusterPods | None) -> None:
         """Replaces a cluster's pods. None: it has no pods of the workload any more."""
         old = self.by_name.get(name)
         self.standing += (cluster.standing if cluster else 0) - (old.standing if old else 0)
@@ -138,18 +140,20 @@ class WorkloadClusters:
         if told_ms == self.first_ms:
             self.first_ms = min(self.sampled_ms.values(), default=NEVER)
         if (old is not None and old.left_out) or (cluster is not None and cluster.left_out):
-            self.left_out = frozenset(left_out_of(other) for other, one in self.by_name.items() if one.left_out)
+            self.left_out = frozenset(
+                left_out_cluster_name(other) for other, one in self.by_name.items() if one.left_out
+            )
         for kept in self.kept.values():
             kept.heard.add(name)
 
-    def together(self, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
+    def total_share(self, rule: MetricRule, rules: HpaRules, now_ms: int) -> ClusterShare:
         """Returns the share of all clusters in a metric."""
         kept = self.kept.get(rule)
         if kept is None:
             kept = self.kept[rule] = KeptTotals()
-        return kept.read(self.by_name, rule, rules, now_ms)
+        return kept.read_total_share(self.by_name, rule, rules, now_ms)
 
-    def lost(self, now_ms: int, rules: HpaRules) -> frozenset[str]:
+    def lost_clusters(self, now_ms: int, rules: HpaRules) -> frozenset[str]:
         """Returns the clusters that sent samples, and then no record for too long."""
         before = now_ms - rules.pods_age_max_ms
         if self.first_ms >= before:
@@ -163,14 +167,14 @@ class WorkloadClusters:
             first_ms = min([at_ms for at_ms in self.sampled_ms.values() if at_ms >= since], default=NEVER)
         return None if first_ms == NEVER else first_ms + rules.pods_age_max_ms + 1
 
-    def lost_at(self, at_ms: int, rules: HpaRules) -> str:
+    def cluster_lost_at(self, at_ms: int, rules: HpaRules) -> str:
         """Returns the cluster that will be lost at that instant."""
         told_ms = at_ms - rules.pods_age_max_ms - 1
         return min(name for name, sampled_ms in self.sampled_ms.items() if sampled_ms == told_ms)
 
-    def seen(self, now_ms: int, rules: HpaRules) -> PodsSeen:
+    def pods_seen(self, now_ms: int, rules: HpaRules) -> PodsSeen:
         """Returns all pods. Pods that did not fit into a record count as pods of a lost cluster."""
-        return PodsSeen(AllPods(self.by_name), self.lost(now_ms, rules) | self.left_out)
+        return PodsSeen(AllPods(self.by_name), self.lost_clusters(now_ms, rules) | self.left_out)
 
 
 class AllPods(Mapping[PodKey, CountedPod]):

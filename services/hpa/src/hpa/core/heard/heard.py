@@ -42,7 +42,7 @@ class HeardRecord(Struct, frozen=True):
         return event.at_ms if isinstance(event, _MEASURED) else 0
 
 
-def in_order(heard: Sequence[HeardRecord]) -> list[HeardRecord]:
+def records_in_time_order(heard: Sequence[HeardRecord]) -> list[HeardRecord]:
     """Returns the records by their times, but the pods of one cluster in their order in the log.
 
     A tombstone of pods has no time, and it must come after the records before it.

@@ -21,7 +21,7 @@ from spillway.addresses import PODS, WORKLOADS
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
 from spillway.model import NO_GENERATION, Generation
-from spillway.texts import cut_bytes
+from spillway.texts import cut_text_to_bytes
 
 TEXTS_MAX = 500_000
 """Bytes of the names, sources and troubles of one workload's series. All of them are written into one record with every
@@ -153,7 +153,7 @@ class WorkloadInputs:
             dict(self.applied),
         )
 
-    def take(self, heard: HeardRecord, rules: HpaRules, polling_ms: int, ahead_ms: int | None) -> bool:
+    def apply_record(self, heard: HeardRecord, rules: HpaRules, polling_ms: int, ahead_ms: int | None) -> bool:
         """Applies any input record. polling_ms: as for take_load; ahead_ms: as for take_pods."""
         event = heard.event
         self.applied[f"{heard.topic}/{heard.partition}"] = heard.offset
@@ -162,7 +162,7 @@ class WorkloadInputs:
         if isinstance(event, WorkloadDeclared):
             return self.take_declared(declared_of(event))
         if isinstance(event, LoadObserved):
-            self.forget_old(event.at_ms, rules)
+            self.forget_old_series(event.at_ms, rules)
             return self.take_load(event, heard.offset, rules, polling_ms)
         if isinstance(event, BacklogObserved):
             return self.take_backlog(event, heard.offset, rules, polling_ms)
@@ -181,13 +181,13 @@ class WorkloadInputs:
         known = self.clusters.by_name.get(event.cluster)
         if known is not None and (known.epoch, known.sequence) >= (event.epoch, event.sequence):
             return False
-        self.clusters.put(event.cluster, cluster_pods(event))
+        self.clusters.replace_cluster(event.cluster, cluster_pods(event))
         ahead_ms = self.ahead_ms.get(event.cluster, 0) if ahead_ms is None else ahead_ms
         if ahead_ms or event.cluster in self.ahead_ms:
-            self.correct({event.cluster: ahead_ms})
+            self.correct_clocks({event.cluster: ahead_ms})
         return True
 
-    def correct(self, ahead_ms: Mapping[str, int]) -> None:
+    def correct_clocks(self, ahead_ms: Mapping[str, int]) -> None:
         """Stores how far these clusters' clocks are ahead of ours, and corrects the times of their pods by that."""
         for name, ahead in ahead_ms.items():
             self.ahead_ms.pop(name, None)
@@ -195,9 +195,9 @@ class WorkloadInputs:
                 self.ahead_ms[name] = ahead
             cluster = self.clusters.by_name.get(name)
             if cluster is not None and cluster.ahead_ms != ahead:
-                self.clusters.put(name, cluster.ahead(ahead))
+                self.clusters.replace_cluster(name, cluster.with_clock_ahead(ahead))
 
-    def ahead_of(self, at_ms: int, rules: HpaRules) -> dict[str, int]:
+    def clock_ahead_ms_by_cluster(self, at_ms: int, rules: HpaRules) -> dict[str, int]:
         """Returns how far clocks are ahead, for clusters whose last record is more than future_max_ms after at_ms."""
         told = ((name, one.observed_ms + one.ahead_ms - at_ms) for name, one in self.clusters.by_name.items())
         return {name: ahead for name, ahead in told if ahead > rules.future_max_ms}
@@ -205,7 +205,7 @@ class WorkloadInputs:
     def forget_pods(self, cluster: str) -> bool:
         self.ahead_ms.pop(cluster, None)
         known = cluster in self.clusters.by_name
-        self.clusters.put(cluster, None)
+        self.clusters.replace_cluster(cluster, None)
         return known
 
     def take_load(self, event: LoadObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
@@ -221,13 +221,13 @@ class WorkloadInputs:
             return False
         before_bytes = 0 if known is None else texts_size([(key, known)])
         known = known or MetricSeries()
-        if event.at_ms < self.loads_from_ms.get(name_of(key), 0):
+        if event.at_ms < self.loads_from_ms.get(load_name_of(key), 0):
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
-        if is_known(known, event, offset, trouble, rules):
+        if is_without_effect(known, event, offset, trouble, rules):
             return False
         if trouble:
-            new = _failed(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
+            new = _with_failed_report(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
         else:
             new = MetricSeries(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=_source(event))
         after_bytes = texts_size([(key, new)])
@@ -235,7 +235,7 @@ class WorkloadInputs:
         if after_bytes > before_bytes and all_bytes > TEXTS_MAX:
             return False
         self._texts_bytes = all_bytes
-        return _put(self.loads, key, known, replace(new, offset=offset))
+        return _store_report(self.loads, key, known, replace(new, offset=offset))
 
     def take_backlog(self, event: BacklogObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
         """Applies a report of a backlog. polling_ms: as for take_load."""
@@ -243,23 +243,25 @@ class WorkloadInputs:
         known = self.backlogs.get(key, Backlog())
         if event.at_ms < self.backlogs_from_ms.get(key, 0):
             return False
-        trouble = event.trouble or odd_partitions(event) or self._too_large(key, event)
-        if is_known(known, event, offset, trouble, rules):
+        trouble = event.trouble or find_partitions_fault(event) or self._size_trouble(key, event)
+        if is_without_effect(known, event, offset, trouble, rules):
             return False
         if trouble:
             failing_ms = known.failing_ms or known.endless_ms or event.at_ms
-            new = _failed(known, trouble, failing_ms, event.at_ms, polling_ms)
+            new = _with_failed_report(known, trouble, failing_ms, event.at_ms, polling_ms)
         else:
             new = _next_backlog(known, event, polling_ms)
-        return _put(self.backlogs, key, known, replace(new, offset=offset))
+        return _store_report(self.backlogs, key, known, replace(new, offset=offset))
 
-    def _too_large(self, key: BacklogKey, event: BacklogObserved) -> str:
-        others = sum(row_size(row[0]) for one, kept in self.backlogs.items() if one != key for row in kept.rows)
-        if others + backlog_size(event) <= BACKLOGS_MAX:
+    def _size_trouble(self, key: BacklogKey, event: BacklogObserved) -> str:
+        others = sum(
+            partition_bytes_max(row[0]) for one, kept in self.backlogs.items() if one != key for row in kept.rows
+        )
+        if others + backlog_bytes_max(event) <= BACKLOGS_MAX:
             return ""
         return too_many_partitions(event)
 
-    def forget_old(self, now_ms: int, rules: HpaRules) -> None:
+    def forget_old_series(self, now_ms: int, rules: HpaRules) -> None:
         """Removes series without a report for forgotten_ms, once half of series_max series are kept.
 
         A metric of a policy that needs such a series is unknown then.
@@ -281,7 +283,7 @@ class WorkloadInputs:
         return min(self.clusters.standing, current) if self.clusters.by_name else current
 
 
-def is_known(
+def is_without_effect(
     known: MetricSeries | Backlog, event: LoadObserved | BacklogObserved, offset: int, trouble: str, rules: HpaRules
 ) -> bool:
     """Returns True if a report changes nothing: it is not newer, or it is another source's failure to read it.
@@ -298,27 +300,27 @@ def is_known(
     return bool(event.trouble and known.at_ms and fresh and _source(event) != known.source)
 
 
-def _put(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) -> bool:
+def _store_report(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) -> bool:
     """Stores the new report. Returns whether it differs from the known one in more than its offset."""
     kept[key] = new
     return replace(new, offset=known.offset) != known
 
 
-def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_ms: int) -> Reported:
+def _with_failed_report(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_ms: int) -> Reported:
     """Returns the known state after one more report without a value. failing_ms: the time of the first such report."""
-    failures, counted_ms = failures_with(known, at_ms, polling_ms)
-    told = replace(known, heard_ms=at_ms, failing_ms=failing_ms, trouble=cut_bytes(trouble, TROUBLE_MAX))
+    failures, counted_ms = failures_in_row(known, at_ms, polling_ms)
+    told = replace(known, heard_ms=at_ms, failing_ms=failing_ms, trouble=cut_text_to_bytes(trouble, TROUBLE_MAX))
     return replace(told, failures=failures, counted_ms=counted_ms)
 
 
-def failures_with(known: MetricSeries | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
+def failures_in_row(known: MetricSeries | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
     """Returns (failures in a row, time of the last) after a report without a value. As in KEDA, a poll counts once."""
     if known.failures and (at_ms == known.counted_ms or at_ms < known.counted_ms + FAILURES_APART * polling_ms):
         return known.failures, known.counted_ms
     return known.failures + 1, at_ms
 
 
-def odd_partitions(event: BacklogObserved) -> str:
+def find_partitions_fault(event: BacklogObserved) -> str:
     """Returns the reason why a backlog cannot be right, or "".
 
     The event must have at least one partition of its topic, and each partition only once.
@@ -333,14 +335,14 @@ def odd_partitions(event: BacklogObserved) -> str:
     return ""
 
 
-def name_of(key: LoadKey) -> LoadName:
+def load_name_of(key: LoadKey) -> LoadName:
     metric, described, _, _, pod = key
     return metric, described, bool(pod)
 
 
-def backlog_size(event: BacklogObserved) -> int:
+def backlog_bytes_max(event: BacklogObserved) -> int:
     """Returns an upper bound for the bytes of the event's partitions in a record."""
-    return sum(row_size(one.topic) for one in event.partitions)
+    return sum(partition_bytes_max(one.topic) for one in event.partitions)
 
 
 def too_many_partitions(event: BacklogObserved) -> str:
@@ -348,7 +350,7 @@ def too_many_partitions(event: BacklogObserved) -> str:
     return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
 
-def row_size(topic: str) -> int:
+def partition_bytes_max(topic: str) -> int:
     """Returns an upper bound for the bytes of one partition of the topic in a record."""
     return PARTITION_BYTES + len(topic.encode())
 
@@ -360,7 +362,7 @@ def texts_size(loads: Iterable[tuple[LoadKey, MetricSeries]]) -> int:
 
 def _source(event: LoadObserved | BacklogObserved) -> str:
     """Returns the source, cut to the length that is kept."""
-    return cut_bytes(event.source, SOURCE_MAX)
+    return cut_text_to_bytes(event.source, SOURCE_MAX)
 
 
 def pod_loads(inputs: WorkloadInputs, metric: str) -> Iterator[tuple[PodKey, MetricSeries, str]]:
@@ -378,7 +380,7 @@ def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Ba
     again = event.at_ms == known.at_ms
     before = tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0)
     endless = any(one.latest < 0 for one in event.partitions)
-    failures, counted_ms = failures_with(known, event.at_ms, polling_ms) if endless else (0, 0)
+    failures, counted_ms = failures_in_row(known, event.at_ms, polling_ms) if endless else (0, 0)
     return Backlog(
         rows=tuple((one.topic, one.partition, one.latest, one.committed) for one in event.partitions),
         oldest_ms=tuple(one.oldest_ms for one in event.partitions),

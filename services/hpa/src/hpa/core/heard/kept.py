@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from hpa.core.heard.heard import HeardRecord
-from hpa.core.heard.inputs import BACKLOGS_MAX, SOURCE_MAX, TROUBLE_MAX, backlog_size, too_many_partitions
+from hpa.core.heard.inputs import BACKLOGS_MAX, SOURCE_MAX, TROUBLE_MAX, backlog_bytes_max, too_many_partitions
 from spillway.events import Event, WorkloadDeclared
 from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
-from spillway.texts import cut_bytes
+from spillway.texts import cut_text_to_bytes
 
 NAMES_BYTES_MAX: Final = 4_096
 """The most bytes of all names of one value or backlog. Five names as long as Kubernetes allows have 1,300."""
@@ -32,9 +32,9 @@ def fitted(event: Event | None) -> Event | None:
     """
     if not isinstance(event, LoadObserved | BacklogObserved):
         return event
-    if isinstance(event, BacklogObserved) and backlog_size(event) > BACKLOGS_MAX:
+    if isinstance(event, BacklogObserved) and backlog_bytes_max(event) > BACKLOGS_MAX:
         event = replace(event, partitions=(), trouble=event.trouble or too_many_partitions(event))
-    source, trouble = cut_bytes(event.source, SOURCE_MAX), cut_bytes(event.trouble, TROUBLE_MAX)
+    source, trouble = cut_text_to_bytes(event.source, SOURCE_MAX), cut_text_to_bytes(event.trouble, TROUBLE_MAX)
     if source is event.source and trouble is event.trouble:
         return event
     return replace(event, source=source, trouble=trouble)

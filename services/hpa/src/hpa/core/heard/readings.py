@@ -10,7 +10,7 @@ from hpa.core.cron import InvalidCron
 from hpa.core.heard.cluster_pods import NEVER
 from hpa.core.heard.inputs import MetricSeries, WorkloadInputs, pod_loads
 from hpa.core.keda.cron_trigger import CronTrigger, activity
-from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of_partitions
 from hpa.core.kubernetes.pods import PodKey, Sample
 from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS, Metric
 from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, TotalsReading, UnavailableMetric, rule_of
@@ -72,7 +72,7 @@ def read_metric(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -
                 samples[key._replace(namespace=moment.namespace)] = Sample(load.value_milli, load.at_ms, load.window_ms)
             else:
                 old.append(trouble or "its samples are too old")
-        return _of_samples(metric.source, samples, old, moment)
+        return _reading_of_samples(metric.source, samples, old, moment)
     if metric.source in (OBJECT, EXTERNAL):
         wanted = f"{metric.object_kind}/{metric.object_name}" if metric.source == OBJECT else ""
         return read_series(metric.name, wanted, metric.source, inputs, moment)
@@ -81,28 +81,28 @@ def read_metric(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -
 
 def _read_resource(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
     rule = rule_of(metric, pod_level_resources=moment.rules.settings.pod_level_resources)
-    found = inputs.clusters.together(rule, moment.rules, moment.now_ms)
+    found = inputs.clusters.total_share(rule, moment.rules, moment.now_ms)
     trouble = "; ".join(found.troubles)
     if not found.samples:
-        return _without_samples(metric.source, trouble, moment)
+        return _reading_without_samples(metric.source, trouble, moment)
     reading = TotalsReading(found.counted, found.initialized_ms if found.initialized_ms != NEVER else None)
     due_ms = found.oldest_ms + moment.rules.sample_age_max_ms + 1
     return MetricReading(reading, metric.source, found.used_milli, found.oldest_ms, due_ms=due_ms, trouble=trouble)
 
 
-def _without_samples(source: str, trouble: str, moment: ReadingMoment) -> MetricReading:
+def _reading_without_samples(source: str, trouble: str, moment: ReadingMoment) -> MetricReading:
     why = trouble or "no pod has a sample"
     return MetricReading(UnavailableMetric(why), source, failing_ms=moment.now_ms, trouble=why)
 
 
-def _of_samples(
+def _reading_of_samples(
     source: str, samples: dict[PodKey, Sample], troubles: Sequence[str], moment: ReadingMoment
 ) -> MetricReading:
     told = list(dict.fromkeys(troubles))
     more = (f"{len(told) - TROUBLES_TOLD} more",) if len(told) > TROUBLES_TOLD else ()
     trouble = "; ".join((*told[:TROUBLES_TOLD], *more))
     if not samples:
-        return _without_samples(source, trouble, moment)
+        return _reading_without_samples(source, trouble, moment)
     oldest = min(sample.at_ms for sample in samples.values())
     due = oldest + moment.rules.sample_age_max_ms + 1
     total = sum(sample.value_milli for sample in samples.values())
@@ -124,20 +124,22 @@ def read_series(
     if source == OBJECT and found:  # An object has one value: the newest one of any series.
         found = [max(found, key=lambda one: (one[1].at_ms, one[1].heard_ms, one[1].offset))]
     going_on = [one for one in found if moment.now_ms <= one[1].heard_ms + moment.rules.forgotten_ms]
-    return _of_loads(source, going_on or found, moment)
+    return _reading_of_series(source, going_on or found, moment)
 
 
-def read_one(metric: str, series: str, source: str, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
+def read_one_series(
+    metric: str, series: str, source: str, inputs: WorkloadInputs, moment: ReadingMoment
+) -> MetricReading:
     """Returns the reading of one series of a metric."""
     load = inputs.loads.get((metric, "", series, "", ""))
-    return _of_loads(source, [("", load)] if load is not None else [], moment)
+    return _reading_of_series(source, [("", load)] if load is not None else [], moment)
 
 
-def _of_loads(source: str, found: Iterable[tuple[str, MetricSeries]], moment: ReadingMoment) -> MetricReading:
+def _reading_of_series(source: str, found: Iterable[tuple[str, MetricSeries]], moment: ReadingMoment) -> MetricReading:
     found = list(found)
     age_max = moment.rules.load_age_max_ms
     if not found:
-        return _never(source, moment)
+        return _unreported_reading(source, moment)
     failing = [(_failing_ms(load, age_max, moment), series, load) for series, load in found]
     bad = [one for one in failing if one[0]]
     oldest = min(load.at_ms for _, load in found)
@@ -146,18 +148,18 @@ def _of_loads(source: str, found: Iterable[tuple[str, MetricSeries]], moment: Re
         why = load.trouble or "its last value is too old"
         why = f"series {series}: {why}" if series else why
         failures = max(load.failures for _, _, load in bad)
-        return _failed(
+        return _with_failure_count(
             MetricReading(UnavailableMetric(why), source, oldest_ms=oldest, failing_ms=since, trouble=why), failures
         )
     values = tuple(load.value_milli for _, load in found)
     return MetricReading(SeriesReading(values), source, sum(values), oldest, due_ms=oldest + age_max + 1)
 
 
-def _failed(read: MetricReading, failures: int) -> MetricReading:
+def _with_failure_count(read: MetricReading, failures: int) -> MetricReading:
     return replace(read, failures=failures, detail=f"failures in a row: {failures}" if failures else "")
 
 
-def _never(source: str, moment: ReadingMoment) -> MetricReading:
+def _unreported_reading(source: str, moment: ReadingMoment) -> MetricReading:
     """Returns the reading of a metric that nobody has reported since the policy was declared."""
     why = "nobody has reported it"
     return MetricReading(UnavailableMetric(why), source, failing_ms=moment.since_ms, trouble=why)
@@ -187,18 +189,18 @@ def read_kafka(trigger: KafkaTrigger, inputs: WorkloadInputs, moment: ReadingMom
     """
     backlog = inputs.backlogs.get((trigger.group, trigger.topic))
     if backlog is None:
-        return _never(KAFKA, moment)
+        return _unreported_reading(KAFKA, moment)
     age_max = moment.rules.load_age_max_ms
     too_old = moment.now_ms > backlog.at_ms + age_max
     if backlog.failing_ms or too_old:
         why = backlog.trouble or "the last backlog is too old"
         since = backlog.failing_ms or backlog.at_ms + age_max
         read = MetricReading(UnavailableMetric(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=since, trouble=why)
-        return _failed(read, backlog.failures)
+        return _with_failure_count(read, backlog.failures)
     chosen = [
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in backlog.rows
-        if trigger.means(topic, partition)
+        if trigger.has_partition(topic, partition)
     ]
     endless = [f"{row.topic}/{row.partition}" for row in chosen if row.latest is None]
     if endless:
@@ -206,9 +208,9 @@ def read_kafka(trigger: KafkaTrigger, inputs: WorkloadInputs, moment: ReadingMom
         read = MetricReading(
             UnavailableMetric(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why
         )
-        return _failed(read, backlog.failures)
+        return _with_failure_count(read, backlog.failures)
     compared = backlog.committed if trigger.exclude_persistent else ()
-    lag = lag_of(chosen, trigger, {(topic, partition): place for topic, partition, place in compared})
+    lag = lag_of_partitions(chosen, trigger, {(topic, partition): place for topic, partition, place in compared})
     detail = f"true lag {lag.true} in {len(chosen)} partitions"
     milli = lag.metric_milli
     due = backlog.at_ms + age_max + 1

@@ -22,7 +22,7 @@ class CronTrigger(Struct, frozen=True):
     desired_replicas: int
 
     def metric_name(self, index: int) -> str:
-        lines = "-".join(_shortened(line) for line in (self.start, self.end))
+        lines = "-".join(_line_in_metric_name(line) for line in (self.start, self.end))
         return f"s{index}-cron-{self.zone.replace('/', '-')}-{lines}"
 
 
@@ -74,7 +74,7 @@ def activity(trigger: CronTrigger, now_s: int) -> CronActivity:
     return CronActivity(active, trigger.desired_replicas * 1000 if active else 0, start, end)
 
 
-def _shortened(line: str) -> str:
+def _line_in_metric_name(line: str) -> str:
     for written, short in REPLACED:
         line = line.replace(written, short)
     return line

@@ -37,7 +37,7 @@ class Activation(Struct, frozen=True):
     fallback_replicas: int | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
 
-    def says(self, annotation: str) -> bool:
+    def has_true_annotation(self, annotation: str) -> bool:
         """Returns whether the annotation exists and is not false. A text that is not a boolean counts as true."""
         written = self.annotations.get(annotation)
         return written is not None and BOOLEANS.get(written, True)
@@ -79,25 +79,25 @@ READY: Final = (TRUE, "ScaledObjectReady")
 AUTOSCALER_ACTIVE: Final = "autoscaler_active"
 
 
-def executed(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOutcome:
+def decide_poll_outcome(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOutcome:
     """Returns the outcome of one poll."""
-    if PAUSED_REPLICAS in wanted.annotations or wanted.says(PAUSED):
+    if PAUSED_REPLICAS in wanted.annotations or wanted.has_true_annotation(PAUSED):
         return PollOutcome(None, False, {"paused": (TRUE, "ScaledObjectPaused"), "ready": READY})
-    if polled.active or wanted.says(FORCE_ACTIVATION):
-        outcome = _active(wanted, polled)
+    if polled.active or wanted.has_true_annotation(FORCE_ACTIVATION):
+        outcome = _outcome_when_active(wanted, polled)
     else:
-        outcome = _inactive(wanted, polled, now_ms)
+        outcome = _outcome_when_inactive(wanted, polled, now_ms)
     if polled.autoscaler is None:
         return outcome
-    conditions = {**outcome.conditions, AUTOSCALER_ACTIVE: autoscaler_active(*polled.autoscaler)}
+    conditions = {**outcome.conditions, AUTOSCALER_ACTIVE: autoscaler_active_condition(*polled.autoscaler)}
     return PollOutcome(outcome.replicas, outcome.renewed, conditions, outcome.due_ms)
 
 
-def _active(wanted: Activation, polled: PolledTriggers) -> PollOutcome:
+def _outcome_when_active(wanted: Activation, polled: PolledTriggers) -> PollOutcome:
     conditions = {"ready": READY, "active": (TRUE, "ScalerActive")}
     from_idle = wanted.idle_replicas is not None and polled.replicas < wanted.min_replicas
     if from_idle or polled.replicas == 0:
-        if wanted.says(PAUSED_SCALE_OUT):
+        if wanted.has_true_annotation(PAUSED_SCALE_OUT):
             return PollOutcome(None, False, conditions)
         return PollOutcome(max(wanted.min_replicas, 1), True, conditions)
     if polled.failed:
@@ -105,7 +105,7 @@ def _active(wanted: Activation, polled: PolledTriggers) -> PollOutcome:
     return PollOutcome(None, True, conditions)
 
 
-def _inactive(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOutcome:
+def _outcome_when_inactive(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOutcome:
     conditions = {"ready": READY, "active": (FALSE, "ScalerNotActive")}
     if polled.failed and wanted.fallback_replicas is None:
         return PollOutcome(None, False, conditions | {"ready": (FALSE, "TriggerError")})
@@ -113,16 +113,16 @@ def _inactive(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOu
         return PollOutcome(None, False, conditions)
     above_idle = wanted.idle_replicas is not None and polled.replicas > wanted.idle_replicas
     if above_idle or (polled.replicas > 0 and wanted.min_replicas == 0):
-        return _to_idle(wanted, polled, now_ms, conditions)
+        return _outcome_of_scale_to_idle(wanted, polled, now_ms, conditions)
     if polled.replicas < wanted.min_replicas and wanted.idle_replicas is None:
         return PollOutcome(wanted.min_replicas, False, conditions)
     return PollOutcome(None, False, conditions)
 
 
-def _to_idle(
+def _outcome_of_scale_to_idle(
     wanted: Activation, polled: PolledTriggers, now_ms: int, conditions: dict[str, tuple[str, str]]
 ) -> PollOutcome:
-    if wanted.says(PAUSED_SCALE_IN):
+    if wanted.has_true_annotation(PAUSED_SCALE_IN):
         return PollOutcome(None, False, conditions)
     if polled.last_active_ms is None:
         over_ms = polled.created_ms + wanted.initial_cooldown_ms
@@ -133,7 +133,7 @@ def _to_idle(
     return PollOutcome(wanted.idle_replicas or 0, False, conditions)
 
 
-def autoscaler_active(active: bool, reason: str) -> tuple[str, str]:
+def autoscaler_active_condition(active: bool, reason: str) -> tuple[str, str]:
     """Returns (status, reason) of KEDA's condition, from the autoscaler's own condition."""
     if active:
         return TRUE, "HPAActive"

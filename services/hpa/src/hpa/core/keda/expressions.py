@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed, Function
-from hpa.core.kubernetes.go_numbers import INT64_MAX, divided, int64, wrapped64
+from hpa.core.kubernetes.go_numbers import INT64_MAX, divide_doubles, int64, wrapped64
 
 INT: Final = "int"
 FLOAT: Final = "float"
@@ -69,7 +69,7 @@ def parse_expression(text: str, names: Sequence[str]) -> ExpressionNode:
     tokens = _tokens(text)
     if len(tokens) > TOKENS_MAX:
         raise InvalidExpression(f"expression of {len(tokens)} words and signs: expected at most {TOKENS_MAX}")
-    return _Parser(tokens, dict.fromkeys(names, FLOAT)).whole()
+    return _Parser(tokens, dict.fromkeys(names, FLOAT)).parse_whole()
 
 
 def _tokens(text: str) -> list[str]:
@@ -94,7 +94,7 @@ class _Parser:
         self._at = 0
         self._depth = 0
 
-    def whole(self) -> ExpressionNode:
+    def parse_whole(self) -> ExpressionNode:
         node = self._sequence()
         if self._at < len(self._tokens):
             raise InvalidExpression(f"expected an end, not {self._tokens[self._at]!r}")
@@ -103,7 +103,7 @@ class _Parser:
     def _peek(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
-    def _take(self, expected: str = "") -> str:
+    def _take_token(self, expected: str = "") -> str:
         token = self._peek()
         if not token or (expected and token != expected):
             raise InvalidExpression(f"expected {expected or 'more'!r}, not {token or 'the end'!r}")
@@ -113,13 +113,13 @@ class _Parser:
     def _sequence(self) -> ExpressionNode:
         if self._peek() != "let":
             return self._expression(0)
-        self._take()
-        name = self._take()
+        self._take_token()
+        name = self._take_token()
         if not name.isidentifier() or name in WORDS or name in self._kinds:
             raise InvalidExpression(f"let {name!r}: expected a new name")
-        self._take("=")
+        self._take_token("=")
         value = self._expression(0)
-        self._take(";")
+        self._take_token(";")
         self._kinds[name] = value.kind
         body = self._sequence()
         return ExpressionNode(body.kind, lambda env: body.value({**env, name: value.value(env)}))
@@ -133,7 +133,7 @@ class _Parser:
         while (sign := SPELLED.get(self._peek(), self._peek())) in BINARY and BINARY[sign] >= precedence:
             if before and (before == "??") != (sign == "??"):
                 raise InvalidExpression("?? beside another operator: expected parentheses around one of them")
-            self._take()
+            self._take_token()
             right = self._expression(BINARY[sign] + (0 if sign == "**" else 1))
             left = _binary(sign, left, right)
             before = sign
@@ -145,27 +145,29 @@ class _Parser:
     def _choice(self, condition: ExpressionNode) -> ExpressionNode:
         if condition.kind not in (BOOL, ANY):
             raise InvalidExpression(f"before ?: expected a condition, not {condition.kind}")
-        self._take("?")
+        self._take_token("?")
         yes = self._expression(0)
-        self._take(":")
+        self._take_token(":")
         no = self._expression(0)
-        return ExpressionNode(_common(yes.kind, no.kind), lambda env: (yes if condition.value(env) else no).value(env))
+        return ExpressionNode(
+            _common_kind(yes.kind, no.kind), lambda env: (yes if condition.value(env) else no).value(env)
+        )
 
     def _operand(self) -> ExpressionNode:
-        token = self._take()
+        token = self._take_token()
         if token in UNARY:
             return _unary(SPELLED.get(token, token), self._expression(UNARY[token]))
         if token == "(":
             node = self._sequence()
-            self._take(")")
+            self._take_token(")")
             return node
         if token == "[":
-            return _array(self._listed("]"))
+            return _array(self._parse_list("]"))
         if token[0].isdigit() or token[0] == ".":
             return _number(token)
-        return self._named(token)
+        return self._parse_name(token)
 
-    def _named(self, token: str) -> ExpressionNode:
+    def _parse_name(self, token: str) -> ExpressionNode:
         if token in ("nil", "true", "false"):
             value = {"nil": None, "true": True, "false": False}[token]
             return ExpressionNode(NIL if value is None else BOOL, lambda _: value)
@@ -179,27 +181,27 @@ class _Parser:
         function = FUNCTIONS.get(name)
         if function is None:
             raise InvalidExpression(f"function {name!r} is not supported; known are {', '.join(sorted(FUNCTIONS))}")
-        self._take("(")
-        arguments = self._listed(")", predicate=function.predicate)
-        return _called(name, function, arguments)
+        self._take_token("(")
+        arguments = self._parse_list(")", predicate=function.predicate)
+        return _call_node(name, function, arguments)
 
-    def _listed(self, end: str, *, predicate: bool = False) -> list[ExpressionNode]:
+    def _parse_list(self, end: str, *, predicate: bool = False) -> list[ExpressionNode]:
         found: list[ExpressionNode] = []
         while self._peek() != end:
             if found:
-                self._take(",")
+                self._take_token(",")
             found.append(self._predicate() if predicate and self._peek() == "{" else self._expression(0))
-        self._take(end)
+        self._take_token(end)
         return found
 
     def _predicate(self) -> ExpressionNode:
-        self._take("{")
+        self._take_token("{")
         if ELEMENT in self._kinds:
             raise InvalidExpression("in braces: braces inside of them are not supported")
         outer, self._kinds = self._kinds, {**self._kinds, ELEMENT: FLOAT}
         body = self._expression(0)
         self._kinds = outer
-        self._take("}")
+        self._take_token("}")
         if body.kind not in (BOOL, ANY):
             raise InvalidExpression(f"in braces: expected a condition, not {body.kind}")
         return ExpressionNode(PREDICATE, lambda env: _as_predicate(body, env))
@@ -234,7 +236,7 @@ def _array(items: list[ExpressionNode]) -> ExpressionNode:
     return ExpressionNode(ARRAY, value)
 
 
-def _called(name: str, function: Function, arguments: list[ExpressionNode]) -> ExpressionNode:
+def _call_node(name: str, function: Function, arguments: list[ExpressionNode]) -> ExpressionNode:
     if not function.least <= len(arguments) <= function.most:
         raise InvalidExpression(f"{name}: expected {function.least} to {function.most} values, not {len(arguments)}")
     if any((one.kind == PREDICATE) != (function.predicate and at == 1) for at, one in enumerate(arguments)):
@@ -245,7 +247,7 @@ def _called(name: str, function: Function, arguments: list[ExpressionNode]) -> E
     return ExpressionNode(kind, lambda env: function.apply([argument.value(env) for argument in arguments]))
 
 
-def _common(one: str, other: str) -> str:
+def _common_kind(one: str, other: str) -> str:
     if one == other:
         return one
     if {one, other} <= {INT, FLOAT}:
@@ -255,14 +257,14 @@ def _common(one: str, other: str) -> str:
 
 def _unary(sign: str, operand: ExpressionNode) -> ExpressionNode:
     if sign == "not":
-        _expect((BOOL, ANY), operand)
+        _check_kinds((BOOL, ANY), operand)
         return ExpressionNode(BOOL, lambda env: not operand.value(env))
-    _expect((INT, FLOAT, ANY), operand)
+    _check_kinds((INT, FLOAT, ANY), operand)
     direction = -1 if sign == "-" else 1
-    return ExpressionNode(operand.kind, lambda env: direction * _numeric(operand.value(env)))
+    return ExpressionNode(operand.kind, lambda env: direction * _checked_number(operand.value(env)))
 
 
-def _expect(kinds: tuple[str, ...], *operands: ExpressionNode) -> None:
+def _check_kinds(kinds: tuple[str, ...], *operands: ExpressionNode) -> None:
     for operand in operands:
         if operand.kind not in kinds:
             raise InvalidExpression(f"expected {' or '.join(kinds[:-1])}, not {operand.kind}")
@@ -272,27 +274,29 @@ def _binary(sign: str, left: ExpressionNode, right: ExpressionNode) -> Expressio
     if sign == "??":
         return ExpressionNode(ANY, lambda env: right.value(env) if (found := left.value(env)) is None else found)
     if sign in ("and", "or"):
-        _expect((BOOL, ANY), left, right)
+        _check_kinds((BOOL, ANY), left, right)
         if sign == "and":
             return ExpressionNode(BOOL, lambda env: bool(left.value(env)) and bool(right.value(env)))
         return ExpressionNode(BOOL, lambda env: bool(left.value(env)) or bool(right.value(env)))
     if sign in ("==", "!="):
         return ExpressionNode(BOOL, lambda env: (left.value(env) == right.value(env)) == (sign == "=="))
     if sign in COMPARED:
-        _expect((INT, FLOAT, ANY), left, right)
+        _check_kinds((INT, FLOAT, ANY), left, right)
         compared = COMPARED[sign]
-        return ExpressionNode(BOOL, lambda env: compared(_numeric(left.value(env)), _numeric(right.value(env))))
+        return ExpressionNode(
+            BOOL, lambda env: compared(_checked_number(left.value(env)), _checked_number(right.value(env)))
+        )
     return _arithmetic(sign, left, right)
 
 
 def _arithmetic(sign: str, left: ExpressionNode, right: ExpressionNode) -> ExpressionNode:
-    _expect((INT, ANY) if sign == "%" else (INT, FLOAT, ANY), left, right)
-    kind = FLOAT if sign in ("/", "**") else _common(left.kind, right.kind)
+    _check_kinds((INT, ANY) if sign == "%" else (INT, FLOAT, ANY), left, right)
+    kind = FLOAT if sign in ("/", "**") else _common_kind(left.kind, right.kind)
     apply = ARITHMETIC[sign]
-    return ExpressionNode(kind, lambda env: apply(_numeric(left.value(env)), _numeric(right.value(env))))
+    return ExpressionNode(kind, lambda env: apply(_checked_number(left.value(env)), _checked_number(right.value(env))))
 
 
-def _in_64_bits(apply: Callable[[Any, Any], float]) -> Callable[[float, float], float]:
+def _wrap_in_64_bits(apply: Callable[[Any, Any], float]) -> Callable[[float, float], float]:
     """Returns the operation with whole numbers as in Go: a result that does not fit wraps round."""
 
     def applied(left: float, right: float) -> float:
@@ -319,12 +323,12 @@ def _remainder(dividend: float, divisor: float) -> float:
 
 
 ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
-    "+": _in_64_bits(operator.add), "-": _in_64_bits(operator.sub), "*": _in_64_bits(operator.mul),
-    "/": divided, "**": _power, "%": _remainder,
+    "+": _wrap_in_64_bits(operator.add), "-": _wrap_in_64_bits(operator.sub), "*": _wrap_in_64_bits(operator.mul),
+    "/": divide_doubles, "**": _power, "%": _remainder,
 }  # fmt: skip
 
 
-def _numeric(value: Any) -> float:
+def _checked_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ExpressionFailed(f"expected a number, not {'nil' if value is None else value}")
     return value

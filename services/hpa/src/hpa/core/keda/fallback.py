@@ -84,7 +84,7 @@ class TriggerMetric(Struct, frozen=True):
     failed: bool = False
 
 
-def answer(
+def answer_of_trigger(
     trigger: Trigger,
     values_milli: Sequence[int] | None,
     fallback: Fallback | None,
@@ -93,7 +93,7 @@ def answer(
 ) -> TriggerMetric:
     """Returns the trigger's answer now. values_milli: its own values; None: it could not be read."""
     values = None if values_milli is None else tuple(values_milli)
-    if fallback is None or not _valid(trigger, fallback):
+    if fallback is None or not _is_fallback_valid(trigger, fallback):
         return TriggerMetric(values, health)
     if values is not None:
         return TriggerMetric(values, TriggerHealth(), NO_FALLBACK_FOUND)
@@ -109,13 +109,13 @@ def answer(
     return TriggerMetric((milli,), counted, FALLBACK_EXISTS, active=True, of_composite=trigger.composite is not None)
 
 
-def _valid(trigger: Trigger, fallback: Fallback) -> bool:
+def _is_fallback_valid(trigger: Trigger, fallback: Fallback) -> bool:
     if fallback.failure_threshold < 0 or fallback.replicas < 0:
         return False
-    return trigger.composite is None or whole(trigger.composite.target) != 0
+    return trigger.composite is None or parse_whole_number(trigger.composite.target) != 0
 
 
-def whole(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     """Returns the whole number of the text; 0 when it is no whole number."""
     return int(text) if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) else 0
 
@@ -137,7 +137,7 @@ def _replicas(fallback: Fallback, now: ReplicaCounts) -> int | None:
 def _metric_milli(trigger: Trigger, replicas: int, now: ReplicaCounts) -> int | None:
     """Returns the value for which Kubernetes' arithmetic gives exactly these replicas."""
     composite = trigger.composite
-    target_milli = trigger.target_milli if composite is None else whole(composite.target) * 1000
+    target_milli = trigger.target_milli if composite is None else parse_whole_number(composite.target) * 1000
     by_value = trigger.by_value if composite is None else composite.by_value
     if not by_value:
         return target_milli * replicas

@@ -66,7 +66,7 @@ def composite_milli(
     return int64(fallback.replicas * target * 1000)
 
 
-def named_triggers(metric: str, trigger: str, formula: str) -> dict[str, str]:
+def trigger_name_by_metric(metric: str, trigger: str, formula: str) -> dict[str, str]:
     """Returns {metric: trigger name} when there is a formula. Raises InvalidExpression for a trigger without a name."""
     if not formula:
         return {}
@@ -75,6 +75,6 @@ def named_triggers(metric: str, trigger: str, formula: str) -> dict[str, str]:
     return {metric: trigger}
 
 
-def holds_name(names: Sequence[str], name: str) -> bool:
+def is_name_used(names: Sequence[str], name: str) -> bool:
     """Returns whether a name is already used. Upper and lower case count as equal."""
     return name.lower() in (one.lower() for one in names)

@@ -34,12 +34,12 @@ class Function(Struct, frozen=True):
     predicate: bool = False
 
 
-def flattened(values: Sequence[Any]) -> list[float]:
+def flatten_numbers(values: Sequence[Any]) -> list[float]:
     """Returns all numbers of arguments that may be arrays. Raises ExpressionFailed for any other value."""
     found: list[float] = []
     for value in values:
         if isinstance(value, list):
-            found += flattened(value)
+            found += flatten_numbers(value)
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise ExpressionFailed(f"expected numbers, not {'nil' if value is None else value}")
         else:
@@ -47,22 +47,22 @@ def flattened(values: Sequence[Any]) -> list[float]:
     return found
 
 
-def _one(values: Sequence[Any]) -> float:
-    numbers = flattened(values)
+def _single_number(values: Sequence[Any]) -> float:
+    numbers = flatten_numbers(values)
     if len(numbers) != 1:
         raise ExpressionFailed(f"expected one number, not {len(numbers)}")
     return numbers[0]
 
 
-def _some(values: Sequence[Any]) -> list[float]:
-    numbers = flattened(values)
+def _nonempty_numbers(values: Sequence[Any]) -> list[float]:
+    numbers = flatten_numbers(values)
     if not numbers:
         raise ExpressionFailed("expected at least one number")
     return numbers
 
 
 def _median(values: list[Any]) -> float:
-    numbers = sorted(flattened(values))
+    numbers = sorted(flatten_numbers(values))
     if not numbers:
         return 0.0
     middle = len(numbers) // 2
@@ -70,7 +70,7 @@ def _median(values: list[Any]) -> float:
 
 
 def _mean(values: list[Any]) -> float:
-    numbers = flattened(values)
+    numbers = flatten_numbers(values)
     return _total(numbers) / len(numbers) if numbers else 0.0
 
 
@@ -88,7 +88,7 @@ def _count(values: list[Any]) -> int:
     return sum(1 for element in values[0] if (values[1](element) if len(values) > 1 else element is True))
 
 
-def _whole(value: float) -> int:
+def _whole_number(value: float) -> int:
     if not INT64_MIN <= value <= INT64_MAX:
         raise ExpressionFailed(f"expected a number that can be whole, in 64 bits, not {value}")
     return int(value)
@@ -102,16 +102,16 @@ def _rounded(value: float) -> float:
 
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
-    "abs": Function(lambda values: abs(_one(values))),
-    "ceil": Function(lambda values: ceiling(_one(values)), kind="float"),
-    "floor": Function(lambda values: -ceiling(-_one(values)), kind="float"),
-    "round": Function(lambda values: _rounded(_one(values)), kind="float"),
-    "int": Function(lambda values: _whole(_one(values)), kind="int"),
-    "float": Function(lambda values: float(_one(values)), kind="float"),
-    "max": Function(lambda values: max(_some(values)), most=MANY),
-    "min": Function(lambda values: min(_some(values)), most=MANY),
+    "abs": Function(lambda values: abs(_single_number(values))),
+    "ceil": Function(lambda values: ceiling(_single_number(values)), kind="float"),
+    "floor": Function(lambda values: -ceiling(-_single_number(values)), kind="float"),
+    "round": Function(lambda values: _rounded(_single_number(values)), kind="float"),
+    "int": Function(lambda values: _whole_number(_single_number(values)), kind="int"),
+    "float": Function(lambda values: float(_single_number(values)), kind="float"),
+    "max": Function(lambda values: max(_nonempty_numbers(values)), most=MANY),
+    "min": Function(lambda values: min(_nonempty_numbers(values)), most=MANY),
     "mean": Function(_mean, most=MANY, kind="float"),
     "median": Function(_median, most=MANY, kind="float"),
-    "sum": Function(lambda values: _total(flattened(values)[::-1])),  # Expr adds a + (b + c).
+    "sum": Function(lambda values: _total(flatten_numbers(values)[::-1])),  # Expr adds a + (b + c).
     "count": Function(_count, most=2, kind="int", predicate=True),
 }

@@ -51,7 +51,7 @@ class JobsWanted(Struct, frozen=True):
     scale_to: int
 
     @property
-    def create(self) -> int:
+    def jobs_to_create(self) -> int:
         return max(0, min(self.scale_to, self.effective_max))
 
 

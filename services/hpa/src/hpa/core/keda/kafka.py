@@ -44,7 +44,7 @@ class KafkaTrigger(Struct, frozen=True):
     full_metadata: bool = True
     exact: bool = False
 
-    def means(self, topic: str, partition: int) -> bool:
+    def has_partition(self, topic: str, partition: int) -> bool:
         """Returns whether the trigger counts the lag of a partition."""
         if not self.topic or self.partitions is None:
             return not self.topic or topic == self.topic
@@ -85,10 +85,10 @@ class Lag(Struct, frozen=True):
 
 def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: Committed) -> Lag:
     """Returns the lag of all partitions that the trigger counts. before: the committed offsets of the last poll."""
-    return lag_of([row for row in rows if trigger.means(row.topic, row.partition)], trigger, before)
+    return lag_of_partitions([row for row in rows if trigger.has_partition(row.topic, row.partition)], trigger, before)
 
 
-def lag_of(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Committed) -> Lag:
+def lag_of_partitions(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Committed) -> Lag:
     """Returns the lag of these partitions. chosen: exactly the partitions that the trigger means."""
     lags = [(row, *partition_lag(trigger, row, before)) for row in chosen]
     total = sum(lag for _, lag, _ in lags)
@@ -99,7 +99,7 @@ def lag_of(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Co
     if trigger.exclude_persistent:
         known = (row for row in chosen if row.committed is not None and row.latest is not None)
         committed |= {(row.topic, row.partition): row.committed for row in known if row.committed is not None}
-    return Lag(capped(trigger, total, answered, lagging), true, true > trigger.activation_lag_threshold, committed)
+    return Lag(capped_lag(trigger, total, answered, lagging), true, true > trigger.activation_lag_threshold, committed)
 
 
 def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committed) -> tuple[int, int]:
@@ -115,7 +115,7 @@ def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committe
     return (0 if stands else lag), lag
 
 
-def capped(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> int:
+def capped_lag(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> int:
     """Returns the lag to publish: at most one threshold for each partition on which a consumer could work.
 
     KEDA's cap compares whole thresholds. So it allows almost one threshold more, unless the trigger is exact.

@@ -37,7 +37,7 @@ class InvalidTrigger(ValueError):
 
 def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
     """Returns the trigger of a ScaledObject's metadata. Raises InvalidTrigger."""
-    topic = _short(metadata.get("topic", ""), "topic")
+    topic = _checked_name(metadata.get("topic", ""), "topic")
     limitation = metadata.get("partitionLimitation", "").strip()
     reset = metadata.get("offsetResetPolicy", LATEST)
     if reset not in (LATEST, EARLIEST):
@@ -46,13 +46,13 @@ def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
     if not VERSION.fullmatch(version):
         raise InvalidTrigger(f"version {version!r}: expected three numbers, as 1.0.0")
     trigger = KafkaTrigger(
-        group=_short(_needed(metadata, "consumerGroup"), "consumerGroup"),
-        brokers=_brokers(_needed(metadata, "bootstrapServers")),
+        group=_checked_name(_required_field(metadata, "consumerGroup"), "consumerGroup"),
+        brokers=_brokers(_required_field(metadata, "bootstrapServers")),
         topic=topic,
         lag_threshold=_number(metadata, "lagThreshold", 10, least=1),
         activation_lag_threshold=_number(metadata, "activationLagThreshold", 0, least=0),
         offset_reset=reset,
-        partitions=merged(read_partitions(limitation)) if topic and limitation else None,
+        partitions=merge_ranges(read_partitions(limitation)) if topic and limitation else None,
         allow_idle=_boolean(metadata, "allowIdleConsumers"),
         limit_to_lagging=_boolean(metadata, "limitToPartitionsWithLag"),
         even=_boolean(metadata, "ensureEvenDistributionOfPartitions"),
@@ -60,11 +60,11 @@ def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
         zero_on_invalid=_boolean(metadata, "scaleToZeroOnInvalidOffset"),
         full_metadata=_boolean(metadata, "fullMetadata", True),
     )
-    _check_together(trigger)
+    _check_combination(trigger)
     return trigger
 
 
-def _check_together(trigger: KafkaTrigger) -> None:
+def _check_combination(trigger: KafkaTrigger) -> None:
     if trigger.allow_idle and trigger.limit_to_lagging:
         raise InvalidTrigger("allowIdleConsumers: expected false where limitToPartitionsWithLag is true")
     if trigger.even and trigger.limit_to_lagging:
@@ -109,7 +109,7 @@ def read_partitions(text: str) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """Returns the ranges in rising order, merged so that there is a gap between any two."""
     found: list[Range] = []
     for first, last in sorted(ranges):
@@ -127,13 +127,13 @@ def _partition(text: str, whole: str) -> int:
     return int(written)
 
 
-def _needed(metadata: Mapping[str, str], name: str) -> str:
+def _required_field(metadata: Mapping[str, str], name: str) -> str:
     if not metadata.get(name):
         raise InvalidTrigger(f"{name}: missing; a kafka trigger needs bootstrapServers and consumerGroup")
     return metadata[name]
 
 
-def _short(name: str, field: str) -> str:
+def _checked_name(name: str, field: str) -> str:
     if (length := len(name.encode())) > NAME_MAX:
         raise InvalidTrigger(f"{field}: {length} bytes: expected at most {NAME_MAX}")
     return name

@@ -14,11 +14,11 @@ from hpa.core.kubernetes.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32
 from hpa.core.kubernetes.history import (
     ScalingHistory,
     Steps,
-    changed_since,
     highest_since,
     lowest_since,
-    recorded,
+    replicas_changed_since,
     with_change,
+    with_recommendation,
 )
 from hpa.core.kubernetes.policy import BY_PODS, SELECT_DISABLED, SELECT_MIN, Behavior, ControllerSettings, ScalingRules
 
@@ -53,24 +53,26 @@ class LimitedProposal(Struct, frozen=True):
     steps: Steps
 
     @property
-    def limited(self) -> bool:
+    def is_limited(self) -> bool:
         return self.replicas != self.stabilized
 
 
-def allowed(
+def limit_replicas_by_behavior(
     current: int, desired: int, bounds: ReplicaBounds, behavior: Behavior, history: ScalingHistory, now_ms: int
 ) -> LimitedProposal:
     """Returns the number that the behaviour allows. The caller records `desired` itself in the steps."""
     steps = history.steps or ()
-    stabilized = stabilize(current, desired, steps, behavior, now_ms)
+    stabilized = stabilize_replicas(current, desired, steps, behavior, now_ms)
     direction = SCALE_UP_STABILIZED if desired >= current else SCALE_DOWN_STABILIZED
     reason = READY_FOR_NEW_SCALE if stabilized == desired else direction
     replicas, limited_reason = limit_rate(current, stabilized, bounds, behavior, history, now_ms)
     window_ms = max(behavior.up.stabilization_ms, behavior.down.stabilization_ms)
-    return LimitedProposal(replicas, stabilized, reason, limited_reason, recorded(steps, desired, now_ms, window_ms))
+    return LimitedProposal(
+        replicas, stabilized, reason, limited_reason, with_recommendation(steps, desired, now_ms, window_ms)
+    )
 
 
-def stabilize(current: int, desired: int, steps: Steps, behavior: Behavior, now_ms: int) -> int:
+def stabilize_replicas(current: int, desired: int, steps: Steps, behavior: Behavior, now_ms: int) -> int:
     """Returns current, raised to the lowest number in the up window and lowered to the highest in the down window."""
     up = lowest_since(steps, now_ms - behavior.up.stabilization_ms, desired)
     down = highest_since(steps, now_ms - behavior.down.stabilization_ms, desired)
@@ -99,7 +101,7 @@ def up_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_ms:
         return start + amount if kind == BY_PODS else int32(ceiling(float(start) * (1 + amount / 100)))
 
     chosen, least = (min, INT32_MAX) if rules.select == SELECT_MIN else (max, INT32_MIN)
-    return _limit(current, rules, history, now_ms, proposed, chosen, least)
+    return _limit_of_policies(current, rules, history, now_ms, proposed, chosen, least)
 
 
 def down_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_ms: int) -> int:
@@ -109,10 +111,10 @@ def down_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_m
         return start - amount if kind == BY_PODS else int32(float(start) * (1 - amount / 100))
 
     chosen, most = (max, INT32_MIN) if rules.select == SELECT_MIN else (min, INT32_MAX)
-    return _limit(current, rules, history, now_ms, proposed, chosen, most)
+    return _limit_of_policies(current, rules, history, now_ms, proposed, chosen, most)
 
 
-def _limit(
+def _limit_of_policies(
     current: int,
     rules: ScalingRules,
     history: ScalingHistory,
@@ -126,12 +128,14 @@ def _limit(
     result = first
     for policy in rules.policies:
         after_ms = now_ms - policy.period_ms
-        start = current - changed_since(history.ups, after_ms) + changed_since(history.downs, after_ms)
+        start = (
+            current - replicas_changed_since(history.ups, after_ms) + replicas_changed_since(history.downs, after_ms)
+        )
         result = chosen(result, proposed(start, policy.kind, policy.amount))
     return result
 
 
-def with_scaled(
+def with_size_change(
     history: ScalingHistory,
     behavior: Behavior | None,
     before: int,
@@ -154,7 +158,7 @@ def with_scaled(
     return replace(history, downs=downs)
 
 
-def allowed_without_behavior(
+def limit_replicas_without_behavior(
     current: int,
     desired: int,
     bounds: ReplicaBounds,
@@ -164,15 +168,15 @@ def allowed_without_behavior(
 ) -> LimitedProposal:
     """Returns the number that the older rules allow: one window against scaling in, and a doubling cap."""
     steps = history.steps or ()
-    stabilized = stabilize_down(desired, steps, settings.downscale_stabilization_ms, now_ms)
+    stabilized = stabilize_downscale(desired, steps, settings.downscale_stabilization_ms, now_ms)
     reason = READY_FOR_NEW_SCALE if stabilized == desired else SCALE_DOWN_STABILIZED
-    start = current - changed_since(history.ups, now_ms - settings.doubling_period_ms)
+    start = current - replicas_changed_since(history.ups, now_ms - settings.doubling_period_ms)
     replicas, limited_reason = limit_doubling(current, stabilized, bounds, settings, start)
-    steps = recorded(steps, desired, now_ms, settings.downscale_stabilization_ms)
+    steps = with_recommendation(steps, desired, now_ms, settings.downscale_stabilization_ms)
     return LimitedProposal(replicas, stabilized, reason, limited_reason, steps)
 
 
-def stabilize_down(desired: int, steps: Steps, window_ms: int, now_ms: int) -> int:
+def stabilize_downscale(desired: int, steps: Steps, window_ms: int, now_ms: int) -> int:
     """Returns the highest number that was asked for within the window, both ends included."""
     return highest_since(steps, now_ms - window_ms - 1, desired)
 

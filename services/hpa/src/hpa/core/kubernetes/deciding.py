@@ -11,14 +11,19 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.behavior import ReplicaBounds, allowed, allowed_without_behavior, with_scaled
-from hpa.core.kubernetes.history import NOTHING_KNOWN, ScalingHistory, recorded
+from hpa.core.kubernetes.behavior import (
+    ReplicaBounds,
+    limit_replicas_by_behavior,
+    limit_replicas_without_behavior,
+    with_size_change,
+)
+from hpa.core.kubernetes.history import NOTHING_KNOWN, ScalingHistory, with_recommendation
 from hpa.core.kubernetes.pods import PodsSeen, Readiness
 from hpa.core.kubernetes.policy import Autoscaler, ControllerSettings
-from hpa.core.kubernetes.proposals import MetricProposal, MetricStatus, Reading, asked
+from hpa.core.kubernetes.proposals import MetricProposal, MetricStatus, Reading, largest_proposal
 from hpa.core.kubernetes.replicas import ReplicaContext
 from hpa.core.kubernetes.usage import Tolerance
-from spillway.texts import cut_bytes
+from spillway.texts import cut_text_to_bytes
 
 ABLE_TO_SCALE: Final = "able_to_scale"
 SCALING_ACTIVE: Final = "scaling_active"
@@ -115,7 +120,7 @@ def with_conditions(
     """Returns the conditions with the new ones. Each replaces the condition of its kind; a new kind is appended."""
     by_kind = {condition.kind: condition for condition in conditions}
     for condition in new:
-        message = cut_bytes(condition.message, MESSAGE_MAX)
+        message = cut_text_to_bytes(condition.message, MESSAGE_MAX)
         by_kind[condition.kind] = condition if message == condition.message else replace(condition, message=message)
     return tuple(by_kind.values())
 
@@ -130,12 +135,12 @@ def _condition(kind: str, status: bool, reason: str, message: str = "") -> Autos
 
 
 @lru_cache(maxsize=1024)
-def _valid_metric(metric: str) -> AutoscalerCondition:
+def _valid_metric_condition(metric: str) -> AutoscalerCondition:
     message = f"the HPA was able to successfully calculate a replica count from {metric}"
     return AutoscalerCondition(SCALING_ACTIVE, True, "ValidMetricFound", message)
 
 
-def without_scale(known: AutoscalerState, current: int, message: str) -> Decision:
+def decision_without_scale(known: AutoscalerState, current: int, message: str) -> Decision:
     """Returns the decision for a target that cannot be read: the size stays, and a condition gives the message."""
     condition = AutoscalerCondition(ABLE_TO_SCALE, False, FAILED_GET_SCALE, message)
     notices = (AutoscalerNotice(WARNING, FAILED_GET_SCALE, message),)
@@ -143,7 +148,7 @@ def without_scale(known: AutoscalerState, current: int, message: str) -> Decisio
     return Decision(current, known.desired, None, "", known.history, conditions, notices=notices, failed=True)
 
 
-def decide(
+def decide_replicas(
     policy: Autoscaler,
     scale: ScaleTargetSize,
     seen: PodsSeen,
@@ -159,7 +164,7 @@ def decide(
     current = scale.replicas
     history = known.history
     if history.steps is None:
-        history = replace(history, steps=recorded((), current, now_ms, _window_ms(policy, settings)))
+        history = replace(history, steps=with_recommendation((), current, now_ms, _window_ms(policy, settings)))
     said = known.conditions
     if not settings.scale_to_zero:
         said = tuple(one for one in said if one.kind != SCALED_TO_ZERO)
@@ -167,17 +172,17 @@ def decide(
     said = (GOT_SCALE, *said[1:]) if first else with_conditions(said, GOT_SCALE)
     begun = Decision(current, current, None, "", history, said)
     if current == 0 and not _computes_at_zero(policy, known, settings):
-        return _disabled(begun)
+        return _disabled_decision(begun)
     if current > policy.max_replicas:
         return replace(begun, desired=policy.max_replicas, replicas=policy.max_replicas, reason=ABOVE_MAX)
     if 0 < current < policy.min_replicas:
         return replace(begun, desired=policy.min_replicas, replicas=policy.min_replicas, reason=BELOW_MIN)
     if scale.pods_unclear:
-        return _unclear(begun, scale.pods_unclear, known.desired)
-    found = asked(policy.metrics, readings, scene_of(policy, scale, seen, settings, now_ms))
+        return _decision_with_unclear_pods(begun, scale.pods_unclear, known.desired)
+    found = largest_proposal(policy.metrics, readings, replica_context_of(policy, scale, seen, settings, now_ms))
     if found.replicas is None:
-        return _nothing_asked(begun, found, known.desired)
-    return _normalized(begun, policy, found, settings, now_ms)
+        return _decision_without_proposal(begun, found, known.desired)
+    return _normalized_decision(begun, policy, found, settings, now_ms)
 
 
 def _computes_at_zero(policy: Autoscaler, known: AutoscalerState, settings: ControllerSettings) -> bool:
@@ -191,14 +196,14 @@ def _computes_at_zero(policy: Autoscaler, known: AutoscalerState, settings: Cont
     by_us = policy.from_zero or any(
         condition.kind == SCALED_TO_ZERO and condition.status for condition in known.conditions
     )
-    return by_us and (policy.min_replicas != 0 or policy.reaches_zero())
+    return by_us and (policy.min_replicas != 0 or policy.has_metric_without_pods())
 
 
-def _disabled(begun: Decision) -> Decision:
+def _disabled_decision(begun: Decision) -> Decision:
     return replace(begun, conditions=with_conditions(begun.conditions, DISABLED))
 
 
-def _unclear(begun: Decision, why: str, desired: int) -> Decision:
+def _decision_with_unclear_pods(begun: Decision, why: str, desired: int) -> Decision:
     reason = AMBIGUOUS_SELECTOR if why == AMBIGUOUS_SELECTOR else INVALID_SELECTOR
     condition = AutoscalerCondition(SCALING_ACTIVE, False, reason, "it is not clear which pods are the target's")
     notices = (AutoscalerNotice(WARNING, why), AutoscalerNotice(WARNING, "FailedComputeMetricsReplicas"))
@@ -206,7 +211,7 @@ def _unclear(begun: Decision, why: str, desired: int) -> Decision:
     return replace(begun, desired=desired, conditions=conditions, notices=notices, failed=True)
 
 
-def _nothing_asked(begun: Decision, found: MetricProposal, desired: int) -> Decision:
+def _decision_without_proposal(begun: Decision, found: MetricProposal, desired: int) -> Decision:
     first = found.failures[0]
     conditions = with_conditions(
         begun.conditions, AutoscalerCondition(SCALING_ACTIVE, False, first.reason, first.message)
@@ -215,7 +220,7 @@ def _nothing_asked(begun: Decision, found: MetricProposal, desired: int) -> Deci
     return replace(begun, desired=desired, conditions=conditions, statuses=found.statuses, notices=notices, failed=True)
 
 
-def _normalized(
+def _normalized_decision(
     begun: Decision, policy: Autoscaler, found: MetricProposal, settings: ControllerSettings, now_ms: int
 ) -> Decision:
     current, history = begun.current, begun.history
@@ -223,14 +228,14 @@ def _normalized(
     metric = found.metric if wanted > 0 else ""
     bounds = ReplicaBounds(policy.min_replicas, policy.max_replicas)
     if policy.behavior is None:
-        left = allowed_without_behavior(current, wanted, bounds, history, settings, now_ms)
+        left = limit_replicas_without_behavior(current, wanted, bounds, history, settings, now_ms)
     else:
-        left = allowed(current, wanted, bounds, policy.behavior, history, now_ms)
+        left = limit_replicas_by_behavior(current, wanted, bounds, policy.behavior, history, now_ms)
     conditions = with_conditions(
         begun.conditions,
-        _valid_metric(found.metric),
+        _valid_metric_condition(found.metric),
         _condition(ABLE_TO_SCALE, True, left.stabilized_reason),
-        _condition(SCALING_LIMITED, left.limited, left.limited_reason),
+        _condition(SCALING_LIMITED, left.is_limited, left.limited_reason),
     )
     reason = f"{metric} above target" if wanted > current else "All metrics below target" if wanted < current else ""
     replicas = max(left.replicas, policy.min_replicas)  # A size that left zero may still be limited below the minimum.
@@ -257,7 +262,7 @@ def _warnings(found: MetricProposal) -> tuple[AutoscalerNotice, ...]:
     return tuple(AutoscalerNotice(WARNING, failure.reason, failure.message) for failure in found.failures)
 
 
-def accepted(decision: Decision, policy: Autoscaler, settings: ControllerSettings, now_ms: int) -> Decision:
+def decision_after_write(decision: Decision, policy: Autoscaler, settings: ControllerSettings, now_ms: int) -> Decision:
     """Returns the decision after the new size was written. Adds the conditions, and the change of size that later rates
     count."""
     if decision.replicas is None:
@@ -266,14 +271,14 @@ def accepted(decision: Decision, policy: Autoscaler, settings: ControllerSetting
     condition = AutoscalerCondition(ABLE_TO_SCALE, True, "SucceededRescale", f"scaled to {decision.replicas}")
     conditions = with_conditions(decision.conditions, condition)
     if settings.scale_to_zero:
-        conditions = _with_zero(conditions, decision.replicas, policy.min_replicas)
+        conditions = _with_zero_condition(conditions, decision.replicas, policy.min_replicas)
     sizes, period_ms = (decision.current, decision.replicas), settings.doubling_period_ms
-    history = with_scaled(decision.history, policy.behavior, *sizes, now_ms, period_ms)
+    history = with_size_change(decision.history, policy.behavior, *sizes, now_ms, period_ms)
     notices = (*decision.notices, AutoscalerNotice(NORMAL, "SuccessfulRescale", message))
     return replace(decision, conditions=conditions, history=history, notices=notices)
 
 
-def refused(decision: Decision, known: AutoscalerState, message: str) -> Decision:
+def decision_after_failed_write(decision: Decision, known: AutoscalerState, message: str) -> Decision:
     """Returns the decision after the new size could not be written: the earlier number stays desired."""
     condition = AutoscalerCondition(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
     notices = (*decision.notices, AutoscalerNotice(WARNING, "FailedRescale", message))
@@ -281,7 +286,7 @@ def refused(decision: Decision, known: AutoscalerState, message: str) -> Decisio
     return replace(decision, desired=known.desired, replicas=None, conditions=conditions, notices=notices, failed=True)
 
 
-def _with_zero(
+def _with_zero_condition(
     conditions: tuple[AutoscalerCondition, ...], replicas: int, least: int
 ) -> tuple[AutoscalerCondition, ...]:
     if replicas == 0 and least == 0:
@@ -289,7 +294,7 @@ def _with_zero(
     return with_conditions(conditions, AutoscalerCondition(SCALED_TO_ZERO, False, "NotScaledToZero"))
 
 
-def scene_of(
+def replica_context_of(
     policy: Autoscaler, scale: ScaleTargetSize, seen: PodsSeen, settings: ControllerSettings, now_ms: int
 ) -> ReplicaContext:
     """Returns the values that the calculation of every metric of a policy needs."""

@@ -18,10 +18,17 @@ from hpa.core.kubernetes.deciding import (
     AutoscalerState,
     Decision,
     ScaleTargetSize,
-    accepted,
-    decide,
+    decide_replicas,
+    decision_after_write,
 )
-from hpa.core.kubernetes.history import NOTHING_KNOWN, ScalingHistory, Steps, held, highest_since, lowest_since
+from hpa.core.kubernetes.history import (
+    NOTHING_KNOWN,
+    ScalingHistory,
+    Steps,
+    extend_newest_step,
+    highest_since,
+    lowest_since,
+)
 from hpa.core.kubernetes.pods import CPU, PodsSeen, Readiness, readiness_due_ms
 from hpa.core.kubernetes.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, ControllerSettings, Metric
 from hpa.core.kubernetes.proposals import Reading, TotalsReading
@@ -65,7 +72,7 @@ class Evaluation(Struct, frozen=True):
     due_ms: int | None
 
 
-def evaluate(
+def evaluate_autoscaler(
     policy: Autoscaler,
     observed: ObservedMetrics,
     state: ScalingState,
@@ -75,12 +82,12 @@ def evaluate(
 ) -> Evaluation:
     """Returns the decision at now_ms, as if its size were written at once. now_ms must be later than all instants in
     `state`."""
-    history, settings = state.history, settings_in(mode, settings)
+    history, settings = state.history, settings_for_mode(mode, settings)
     if mode == EVENT and history.steps and state.asking:
-        history = ScalingHistory(held(history.steps, now_ms - 1), history.ups, history.downs)
+        history = ScalingHistory(extend_newest_step(history.steps, now_ms - 1), history.ups, history.downs)
     known = AutoscalerState(history, state.conditions, state.desired)
-    decided = decide(policy, observed.scale, observed.seen, observed.readings, known, settings, now_ms)
-    decision = accepted(decided, policy, settings, now_ms)
+    decided = decide_replicas(policy, observed.scale, observed.seen, observed.readings, known, settings, now_ms)
+    decision = decision_after_write(decided, policy, settings, now_ms)
     after = ScalingState(decision.history, decision.conditions, decision.desired, asking=decision.asked is not None)
     if mode == CONTROLLER:
         return Evaluation(decision, after, now_ms + SYNC_PERIOD_MS)
@@ -88,7 +95,7 @@ def evaluate(
 
 
 @lru_cache(maxsize=64)
-def settings_in(mode: str, settings: ControllerSettings) -> ControllerSettings:
+def settings_for_mode(mode: str, settings: ControllerSettings) -> ControllerSettings:
     """Returns the settings for a mode. In EVENT mode, the doubling cap counts from the size one period ago."""
     return settings if mode == CONTROLLER else replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
 
@@ -105,7 +112,7 @@ def _due_ms(
         if at is not None:
             instants.append(at)
     if decision.asked is not None:
-        instants += _let_go(policy, decision, decision.asked, settings, now_ms)
+        instants += _window_ends_ms(policy, decision, decision.asked, settings, now_ms)
         if decision.limited_reason != WITHIN_RANGE:
             instants += _periods_end(policy, decision.history, settings)
     return min([at for at in instants if at > now_ms], default=None)
@@ -122,22 +129,24 @@ def _initialized_ms(
     return readiness_due_ms(seen.pods, readiness, now_ms)
 
 
-def _let_go(policy: Autoscaler, decision: Decision, asked: int, settings: ControllerSettings, now_ms: int) -> list[int]:
+def _window_ends_ms(
+    policy: Autoscaler, decision: Decision, asked: int, settings: ControllerSettings, now_ms: int
+) -> list[int]:
     """Returns the times at which a number that limits the size leaves its window. One still asked for never does."""
     steps, behavior = decision.history.steps or (), policy.behavior
     down_ms = settings.downscale_stabilization_ms + 1 if behavior is None else behavior.down.stabilization_ms
     found = []
     highest = highest_since(steps, now_ms - down_ms, asked)
     if highest != asked:
-        found.append(_last_ms(steps, highest) + down_ms)
+        found.append(_last_asked_ms(steps, highest) + down_ms)
     if behavior is not None:
         lowest = lowest_since(steps, now_ms - behavior.up.stabilization_ms, asked)
         if lowest != asked:
-            found.append(_last_ms(steps, lowest) + behavior.up.stabilization_ms)
+            found.append(_last_asked_ms(steps, lowest) + behavior.up.stabilization_ms)
     return found
 
 
-def _last_ms(steps: Steps, replicas: int) -> int:
+def _last_asked_ms(steps: Steps, replicas: int) -> int:
     return max([step.to_ms for step in steps if step.replicas == replicas])
 
 

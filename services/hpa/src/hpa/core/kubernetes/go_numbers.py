@@ -42,7 +42,7 @@ def quotient(dividend: int, divisor: int) -> int:
     return magnitude if (dividend < 0) == (divisor < 0) else -magnitude
 
 
-def divided(dividend: float, divisor: float) -> float:
+def divide_doubles(dividend: float, divisor: float) -> float:
     """Returns the quotient of doubles. A division by zero gives an infinity or NaN."""
     if divisor:
         return dividend / divisor

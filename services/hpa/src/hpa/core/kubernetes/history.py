@@ -51,7 +51,7 @@ class ScalingHistory(Struct, frozen=True, gc=False):
 NOTHING_KNOWN: Final = ScalingHistory()
 
 
-def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
+def with_recommendation(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
     """Returns the steps with one more number, asked for at at_ms. at_ms must not be before any step.
 
     Steps older than the window are dropped.
@@ -61,17 +61,17 @@ def recorded(steps: Steps, replicas: int, at_ms: int, window_ms: int) -> Steps:
         kept[-1] = replace(kept[-1], to_ms=at_ms)
     else:
         kept.append(Recommendation(replicas, at_ms, at_ms))
-    return _that_can_bind(kept)
+    return _limiting_steps(kept)
 
 
-def held(steps: Steps, until_ms: int) -> Steps:
+def extend_newest_step(steps: Steps, until_ms: int) -> Steps:
     """Extends the newest step to until_ms, because between two events no other number is asked for."""
     if not steps or steps[-1].to_ms >= until_ms:
         return steps
     return (*steps[:-1], replace(steps[-1], to_ms=until_ms))
 
 
-def _that_can_bind(steps: list[Recommendation]) -> Steps:
+def _limiting_steps(steps: list[Recommendation]) -> Steps:
     found: list[Recommendation] = []
     highest = lowest = steps[-1].replicas
     for step in reversed(steps):
@@ -101,7 +101,7 @@ def lowest_since(steps: Iterable[Recommendation], after_ms: int, most: int) -> i
     return most
 
 
-def changed_since(changes: Iterable[ScaleChange], after_ms: int) -> int:
+def replicas_changed_since(changes: Iterable[ScaleChange], after_ms: int) -> int:
     """Returns the number of replicas added (or removed) after after_ms."""
     return sum(change.change for change in changes if change.at_ms > after_ms)
 

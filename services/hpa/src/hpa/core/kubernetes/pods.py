@@ -147,18 +147,18 @@ def request_milli(
             continue
         milli = one.requests.get(resource)
         if milli is None:
-            raise MissingRequest(f"missing request for {resource} in container {one.name} of Pod {_named(key)}")
+            raise MissingRequest(f"missing request for {resource} in container {one.name} of Pod {_pod_path(key)}")
         total_milli, found = total_milli + milli, True
     if not found:
-        raise ContainerNotFound(f"container {container} not present in metrics for pod {_named(key)}")
+        raise ContainerNotFound(f"container {container} not present in metrics for pod {_pod_path(key)}")
     return total_milli
 
 
-def _named(key: PodKey) -> str:
+def _pod_path(key: PodKey) -> str:
     return "/".join(part for part in key if part)
 
 
-def ready_running(pods: Pods) -> int:
+def count_ready_pods(pods: Pods) -> int:
     """Returns the number of running and ready pods. Metrics that are not per pod are multiplied by it."""
     return sum(1 for pod in pods.values() if pod.phase == RUNNING and pod.ready == READY)
 
@@ -169,7 +169,7 @@ class PodsSeen(Struct, frozen=True):
     pods: Pods
     lost: frozenset[str] = frozenset()
 
-    def samples(self, samples: Samples) -> Samples:
+    def reachable_samples(self, samples: Samples) -> Samples:
         """Returns the samples, but not the samples of lost clusters.
 
         Their pods count as missing, even if their last samples look fresh.
@@ -178,6 +178,6 @@ class PodsSeen(Struct, frozen=True):
             return samples
         return {key: sample for key, sample in samples.items() if key.cluster not in self.lost}
 
-    def reachable(self) -> Pods:
+    def reachable_pods(self) -> Pods:
         """Returns the pods of clusters that are not lost."""
         return {key: pod for key, pod in self.pods.items() if key.cluster not in self.lost}

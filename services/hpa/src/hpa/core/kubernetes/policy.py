@@ -101,17 +101,19 @@ class Behavior(Struct, frozen=True, gc=False):
     down: ScalingRules = DOWN_DEFAULT
 
 
-def completed(up: GivenRules | None, down: GivenRules | None, downscale_stabilization_ms: int) -> Behavior:
+def behavior_with_defaults(up: GivenRules | None, down: GivenRules | None, downscale_stabilization_ms: int) -> Behavior:
     """Returns the behaviour with Kubernetes' defaults.
 
     A list of policies replaces the default list; an empty one does not.
 
     Source: kubernetes v1.36.1, pkg/apis/autoscaling/v2/defaults.go.
     """
-    return Behavior(_completed(up, UP_DEFAULT, 0), _completed(down, DOWN_DEFAULT, downscale_stabilization_ms))
+    return Behavior(
+        _rules_with_defaults(up, UP_DEFAULT, 0), _rules_with_defaults(down, DOWN_DEFAULT, downscale_stabilization_ms)
+    )
 
 
-def _completed(given: GivenRules | None, default: ScalingRules, stabilization_ms: int) -> ScalingRules:
+def _rules_with_defaults(given: GivenRules | None, default: ScalingRules, stabilization_ms: int) -> ScalingRules:
     given = given or GivenRules()
     return ScalingRules(
         policies=given.policies or default.policies,
@@ -134,7 +136,7 @@ class Autoscaler(Struct, frozen=True, gc=False):
     behavior: Behavior | None = None
     from_zero: bool = False
 
-    def reaches_zero(self) -> bool:
+    def has_metric_without_pods(self) -> bool:
         """Returns whether some metric has a value without any pod."""
         return any(metric.source in (OBJECT, EXTERNAL) for metric in self.metrics)
 

@@ -100,7 +100,7 @@ class MetricProposal(Struct, frozen=True):
     failures: tuple[MetricFailure, ...]
 
 
-def asked(metrics: Sequence[Metric], readings: Sequence[Reading], scene: ReplicaContext) -> MetricProposal:
+def largest_proposal(metrics: Sequence[Metric], readings: Sequence[Reading], scene: ReplicaContext) -> MetricProposal:
     """Returns the largest proposal. If some metrics failed, a number below current counts as no conclusion.
 
     readings: one for each metric, in the same order.
@@ -110,32 +110,32 @@ def asked(metrics: Sequence[Metric], readings: Sequence[Reading], scene: Replica
     failures: list[MetricFailure] = []
     for metric, reading in zip(metrics, readings, strict=True):
         try:
-            found = propose(metric, reading, scene)
+            found = propose_replicas(metric, reading, scene)
         except FAILURES as error:
             failures.append(MetricFailure(FAILED_REASONS.get(metric.source, INVALID_SOURCE), str(error)))
             statuses.append(MetricStatus())
             continue
         statuses.append(status_of(metric, found))
         if not name or found.replicas > most:
-            most, name = found.replicas, described(metric)
+            most, name = found.replicas, describe_metric(metric)
     if len(failures) >= len(metrics) or (failures and most < scene.current):
         return MetricProposal(None, "", tuple(statuses), tuple(failures))
     return MetricProposal(most, name, tuple(statuses), tuple(failures))
 
 
-def propose(metric: Metric, reading: Reading, scene: ReplicaContext) -> Proposal:
+def propose_replicas(metric: Metric, reading: Reading, scene: ReplicaContext) -> Proposal:
     """Returns the number that one metric asks for. Raises one of FAILURES."""
     if metric.source not in FAILED_REASONS:
         raise InvalidTarget(f"unknown metric source type {metric.source!r}")
     if metric.target.amount is None or metric.target.kind not in _TARGETS[metric.source]:
         raise InvalidTarget(f"invalid {metric.source} metric source: its target is {metric.target.kind}")
     if isinstance(reading, UnavailableMetric):
-        raise NoUsableMetrics(f"unable to get {described(metric)}: {reading.message}")
+        raise NoUsableMetrics(f"unable to get {describe_metric(metric)}: {reading.message}")
     if not metric.tolerant:
         scene = replace(scene, tolerance=NO_TOLERANCE)
     if isinstance(reading, SeriesReading):
-        return _of_series(metric, reading, scene, metric.target.amount)
-    return _of_pods(metric, reading, scene, metric.target.amount)
+        return _propose_from_series(metric, reading, scene, metric.target.amount)
+    return _propose_from_pods(metric, reading, scene, metric.target.amount)
 
 
 _TARGETS: Final = {
@@ -147,15 +147,17 @@ _TARGETS: Final = {
 }
 
 
-def _of_pods(metric: Metric, reading: PodReading | TotalsReading, scene: ReplicaContext, amount: int) -> Proposal:
+def _propose_from_pods(
+    metric: Metric, reading: PodReading | TotalsReading, scene: ReplicaContext, amount: int
+) -> Proposal:
     if isinstance(reading, TotalsReading):
-        totals = reading.counted.usable()
+        totals = reading.counted.usable_totals()
     else:
         rule = rule_of(metric, pod_level_resources=scene.pod_level_resources)
         totals = totals_of(scene.seen, reading.samples, rule, scene.readiness, scene.now_ms)
     if metric.target.kind == UTILIZATION:
-        return replicas.by_utilization(scene, totals, amount)
-    return replicas.by_average(scene, totals, amount)
+        return replicas.propose_by_utilization(scene, totals, amount)
+    return replicas.propose_by_average(scene, totals, amount)
 
 
 def rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
@@ -166,12 +168,16 @@ def rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
     return MetricRule(metric.name, metric.container, percent, pod_level_resources)
 
 
-def _of_series(metric: Metric, reading: SeriesReading, scene: ReplicaContext, amount: int) -> Proposal:
+def _propose_from_series(metric: Metric, reading: SeriesReading, scene: ReplicaContext, amount: int) -> Proposal:
     if metric.source == OBJECT:
         (value_milli,) = reading.values_milli
-        by_object = replicas.object_value if metric.target.kind == VALUE else replicas.object_average
+        by_object = (
+            replicas.propose_by_object_value if metric.target.kind == VALUE else replicas.propose_by_object_average
+        )
         return by_object(scene, value_milli, amount)
-    by_series = replicas.external_value if metric.target.kind == VALUE else replicas.external_average
+    by_series = (
+        replicas.propose_by_external_value if metric.target.kind == VALUE else replicas.propose_by_external_average
+    )
     return by_series(scene, reading.values_milli, amount)
 
 
@@ -181,7 +187,7 @@ def status_of(metric: Metric, found: Proposal) -> MetricStatus:
     return MetricStatus(metric.source, metric.name, metric.container, found.percent, found.milli)
 
 
-def described(metric: Metric) -> str:
+def describe_metric(metric: Metric) -> str:
     """Returns the metric in the words of Kubernetes' events."""
     if metric.source in (RESOURCE, CONTAINER_RESOURCE):
         if metric.target.kind != UTILIZATION:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpa.core.kubernetes.go_numbers import INT32_MAX, INT64_MAX, ceiling, divided, int32, int64
-from hpa.core.kubernetes.pods import DEFAULT_READINESS, PodsSeen, Readiness, ready_running
+from hpa.core.kubernetes.go_numbers import INT32_MAX, INT64_MAX, ceiling, divide_doubles, int32, int64
+from hpa.core.kubernetes.pods import DEFAULT_READINESS, PodsSeen, Readiness, count_ready_pods
 from hpa.core.kubernetes.totals import NoPods, Totals
 from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization
 
@@ -38,12 +38,14 @@ class ReplicaContext(Struct, frozen=True):
     pod_level_resources: bool = True
 
 
-def by_utilization(scene: ReplicaContext, totals: Totals, target_percent: int) -> Proposal:
+def propose_by_utilization(scene: ReplicaContext, totals: Totals, target_percent: int) -> Proposal:
     """Computes from a resource's usage in percent of its requests. Raises NoMatchingMetrics."""
     found = utilization(totals.matched_milli, totals.requested_milli, totals.matched, target_percent)
     with_unready = totals.unready > 0 and found.ratio > 1.0
     if not with_unready and not totals.missing:
-        return Proposal(_scaled(scene, found.ratio, totals.ready), found.percent, found.average_milli)
+        return Proposal(
+            _replicas_unless_tolerated(scene, found.ratio, totals.ready), found.percent, found.average_milli
+        )
     used, requested, pods = totals.matched_milli, totals.requested_milli, totals.samples
     if found.ratio != 1.0:
         requested, pods = requested + totals.missing_requested_milli, pods + totals.missing
@@ -52,15 +54,15 @@ def by_utilization(scene: ReplicaContext, totals: Totals, target_percent: int) -
     if with_unready:
         requested, pods = requested + totals.unready_requested_milli, pods + totals.unready
     again = utilization(used, requested, pods, target_percent).ratio
-    return Proposal(_with_care(scene, found.ratio, again, pods), found.percent, found.average_milli)
+    return Proposal(_replicas_with_missing_pods(scene, found.ratio, again, pods), found.percent, found.average_milli)
 
 
-def by_average(scene: ReplicaContext, totals: Totals, target_milli: int) -> Proposal:
+def propose_by_average(scene: ReplicaContext, totals: Totals, target_milli: int) -> Proposal:
     """Computes from a resource, or a metric of pods, in milli-units per pod."""
     ratio, average_milli = average_use(totals.used_milli, totals.samples, target_milli)
     with_unready = totals.unready > 0 and ratio > 1.0
     if not with_unready and not totals.missing:
-        return Proposal(_scaled(scene, ratio, totals.ready), milli=average_milli)
+        return Proposal(_replicas_unless_tolerated(scene, ratio, totals.ready), milli=average_milli)
     used, pods = totals.used_milli, totals.samples
     if ratio != 1.0:
         pods += totals.missing
@@ -69,17 +71,17 @@ def by_average(scene: ReplicaContext, totals: Totals, target_milli: int) -> Prop
     if with_unready:
         pods += totals.unready
     again, _ = average_use(used, pods, target_milli)
-    return Proposal(_with_care(scene, ratio, again, pods), milli=average_milli)
+    return Proposal(_replicas_with_missing_pods(scene, ratio, again, pods), milli=average_milli)
 
 
-def _scaled(scene: ReplicaContext, ratio: float, pods: int) -> int:
-    return scene.current if scene.tolerance.holds(ratio) else int32(ceiling(ratio * pods))
+def _replicas_unless_tolerated(scene: ReplicaContext, ratio: float, pods: int) -> int:
+    return scene.current if scene.tolerance.is_tolerated(ratio) else int32(ceiling(ratio * pods))
 
 
-def _with_care(scene: ReplicaContext, ratio: float, again: float, pods: int) -> int:
+def _replicas_with_missing_pods(scene: ReplicaContext, ratio: float, again: float, pods: int) -> int:
     """Returns the number after missing and unready pods were counted in. They cannot reverse the direction."""
     turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
-    if scene.tolerance.holds(again) or turned:
+    if scene.tolerance.is_tolerated(again) or turned:
         return scene.current
     replicas = int32(ceiling(again * pods))
     if (again < 1.0 and replicas > scene.current) or (again > 1.0 and replicas < scene.current):
@@ -87,56 +89,56 @@ def _with_care(scene: ReplicaContext, ratio: float, again: float, pods: int) -> 
     return replicas
 
 
-def object_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
+def propose_by_object_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
     """Computes from one object's value, against a target for all pods together. Raises NoPods."""
-    return Proposal(_by_value(scene, value_milli, target_milli), milli=value_milli)
+    return Proposal(_replicas_for_value(scene, value_milli, target_milli), milli=value_milli)
 
 
-def object_average(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
+def propose_by_object_average(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
     """Computes from one object's value, against a target per replica. Pods are not looked at."""
-    return _by_average_value(scene, value_milli, target_milli, capped=False)
+    return _propose_by_average_value(scene, value_milli, target_milli, capped=False)
 
 
-def external_value(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
+def propose_by_external_value(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
     """Computes from all series together, against a target for all pods together. Raises NoPods."""
-    return object_value(scene, summed(values_milli), target_milli)
+    return propose_by_object_value(scene, sum_series_milli(values_milli), target_milli)
 
 
-def external_average(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
+def propose_by_external_average(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
     """Computes from all series together, against a target per replica. Pods are not looked at."""
-    return _by_average_value(scene, summed(values_milli), target_milli, capped=True)
+    return _propose_by_average_value(scene, sum_series_milli(values_milli), target_milli, capped=True)
 
 
-def summed(values_milli: Sequence[int]) -> int:
+def sum_series_milli(values_milli: Sequence[int]) -> int:
     """Returns the sum of a metric's series, at most the largest 64-bit number."""
     return min(sum(values_milli), INT64_MAX)
 
 
-def _by_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> int:
-    ratio = divided(float(value_milli), float(target_milli))
+def _replicas_for_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> int:
+    ratio = divide_doubles(float(value_milli), float(target_milli))
     if not scene.current:
         return int32(ceiling(ratio))
-    if scene.tolerance.holds(ratio):
+    if scene.tolerance.is_tolerated(ratio):
         return scene.current
     if not scene.seen.pods:
         raise NoPods("no pods returned by selector while calculating replica count")
-    replicas = _of_ready(ratio, ready_running(scene.seen.pods))
+    replicas = _replicas_of_ready_pods(ratio, count_ready_pods(scene.seen.pods))
     if not scene.seen.lost:
         return replicas
     if ratio < 1.0:
         return min(replicas, scene.current)
-    return max(_of_ready(ratio, ready_running(scene.seen.reachable())), scene.current)
+    return max(_replicas_of_ready_pods(ratio, count_ready_pods(scene.seen.reachable_pods())), scene.current)
 
 
-def _of_ready(ratio: float, ready: int) -> int:
+def _replicas_of_ready_pods(ratio: float, ready: int) -> int:
     return int32(min(ceiling(ratio * ready), float(INT32_MAX)))
 
 
-def _by_average_value(scene: ReplicaContext, value_milli: int, target_milli: int, *, capped: bool) -> Proposal:
+def _propose_by_average_value(scene: ReplicaContext, value_milli: int, target_milli: int, *, capped: bool) -> Proposal:
     replicas, value = scene.status, float(value_milli)
-    if not scene.tolerance.holds(divided(value, float(target_milli) * float(replicas))):
-        wanted = ceiling(divided(value, float(target_milli)))
+    if not scene.tolerance.is_tolerated(divide_doubles(value, float(target_milli) * float(replicas))):
+        wanted = ceiling(divide_doubles(value, float(target_milli)))
         replicas = int32(min(wanted, float(INT32_MAX)) if capped else wanted)
-    average = ceiling(divided(value, float(scene.status)))
+    average = ceiling(divide_doubles(value, float(scene.status)))
     milli = INT64_MAX if capped and INT64_MAX <= average < math.inf else int64(average)
     return Proposal(replicas, milli=milli)

@@ -66,7 +66,7 @@ class Totals(Struct, frozen=True, gc=False):
     unready: int = 0
     unready_requested_milli: int = 0
 
-    def changed(self, new: "Totals", old: "Totals") -> "Totals":
+    def with_share_replaced(self, new: "Totals", old: "Totals") -> "Totals":
         """Returns the sums after replacing the share of some pods: old is subtracted, new is added."""
         return Totals(
             self.ready + new.ready - old.ready,
@@ -93,7 +93,7 @@ class PodTotals(Struct, frozen=True, gc=False):
     pods: int
     failure: Exception | None = None
 
-    def usable(self) -> Totals:
+    def usable_totals(self) -> Totals:
         """Returns the sums. Raises NoPods, NoUsableMetrics, MissingRequest or ContainerNotFound, in this order."""
         if not self.pods:
             raise NoPods("no pods returned by selector while calculating replica count")
@@ -104,7 +104,7 @@ class PodTotals(Struct, frozen=True, gc=False):
         return self.totals
 
 
-def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> PodTotals:
+def sum_over_pods(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> PodTotals:
     """Returns the sums over these pods. Samples of other pods are not counted."""
     ready = used = matched = matched_used = requested = 0
     missing = missing_requested = missing_assumed = unready = unready_requested = 0
@@ -150,8 +150,8 @@ def counted(pods: Pods, samples: Samples, rule: MetricRule, readiness: Readiness
 
 def totals_of(seen: PodsSeen, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> Totals:
     """Returns the sums over all pods, and over samples of unknown pods. Raises the errors of PodTotals.usable."""
-    known = seen.samples(samples)
-    found = counted(seen.pods, known, rule, readiness, now_ms)
+    known = seen.reachable_samples(samples)
+    found = sum_over_pods(seen.pods, known, rule, readiness, now_ms)
     strays = [sample.value_milli for key, sample in known.items() if key not in seen.pods]
-    totals = found.totals.changed(Totals(samples=len(strays), used_milli=sum(strays)), NO_TOTALS)
-    return PodTotals(totals, found.pods, found.failure).usable()
+    totals = found.totals.with_share_replaced(Totals(samples=len(strays), used_milli=sum(strays)), NO_TOTALS)
+    return PodTotals(totals, found.pods, found.failure).usable_totals()

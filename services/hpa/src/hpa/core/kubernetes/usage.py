@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.kubernetes.go_numbers import divided, quotient, wrapped32, wrapped64
+from hpa.core.kubernetes.go_numbers import divide_doubles, quotient, wrapped32, wrapped64
 
 
 class NoMatchingMetrics(Exception):
@@ -28,7 +28,7 @@ class Tolerance(Struct, frozen=True):
     down: float = 0.1
     up: float = 0.1
 
-    def holds(self, ratio: float) -> bool:
+    def is_tolerated(self, ratio: float) -> bool:
         """Returns whether the ratio is so near to 1 that the size stays."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
@@ -46,11 +46,11 @@ def utilization(used_milli: int, requested_milli: int, pods: int, target_percent
     if not requested:
         raise NoMatchingMetrics("no metrics returned matched known pods")
     percent = wrapped32(quotient(wrapped64(used * 100), requested))
-    ratio = divided(float(percent), float(target_percent))
+    ratio = divide_doubles(float(percent), float(target_percent))
     return Utilization(ratio, percent, quotient(used, pods))
 
 
 def average_use(used_milli: int, pods: int, target_milli: int) -> tuple[float, int]:
     """Returns (ratio, average in milli-units). There must be at least one pod."""
     average_milli = quotient(wrapped64(used_milli), pods)
-    return divided(float(average_milli), float(target_milli)), average_milli
+    return divide_doubles(float(average_milli), float(target_milli)), average_milli

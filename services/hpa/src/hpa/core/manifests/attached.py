@@ -10,7 +10,7 @@ from hpa.core.manifests import manifests, scale_policy, scaled_object
 from hpa.core.manifests.manifests import ScaleTarget, read_autoscaler
 from hpa.core.manifests.scale_policy import ScalePolicy, read_scale_policy
 from hpa.core.manifests.scaled_object import ScaledObject, read_scaled_object
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 
 KINDS: Final = (manifests.KIND, scaled_object.KIND, scale_policy.KIND)
 WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
@@ -50,12 +50,12 @@ def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZA
     window_ms: the stabilization window for scaling in, if the policy's behavior sets none.
     """
     try:
-        return _read(manifest, window_ms)
+        return _read_policy_of_kind(manifest, window_ms)
     except (ValueError, OverflowError, RecursionError) as error:  # Thousands of digits or brackets, for example.
         raise RequestError("INVALID_ARGUMENT", f"{manifest.get('kind')}: out of range: {error}") from error
 
 
-def _read(manifest: dict[str, Any], window_ms: int) -> AttachedPolicy:
+def _read_policy_of_kind(manifest: dict[str, Any], window_ms: int) -> AttachedPolicy:
     kind, manifest = manifest.get("kind"), _without_nulls(manifest)
     if kind == manifests.KIND:
         found = read_autoscaler(manifest, window_ms)
@@ -69,12 +69,14 @@ def _read(manifest: dict[str, Any], window_ms: int) -> AttachedPolicy:
         read = AttachedPolicy(kind, scaled.name, scaled.target, scaled, least, most, scaled.warnings)
     elif kind == scale_policy.KIND:
         own = read_scale_policy(manifest, window_ms)
-        read = AttachedPolicy(kind, own.name, own.target, own, own.min_replicas, own.max_replicas, _own_warnings(own))
+        read = AttachedPolicy(
+            kind, own.name, own.target, own, own.min_replicas, own.max_replicas, _scale_policy_warnings(own)
+        )
     else:
-        raise invalid("kind", kind, " or ".join(KINDS))
+        raise invalid_argument_error("kind", kind, " or ".join(KINDS))
     if read.target.kind not in WORKLOAD_KINDS:
-        raise invalid(f"{kind}.spec.scaleTargetRef.kind", read.target.kind, " or ".join(WORKLOAD_KINDS))
-    alike = _alike(read.autoscaler.metrics if read.autoscaler else ())
+        raise invalid_argument_error(f"{kind}.spec.scaleTargetRef.kind", read.target.kind, " or ".join(WORKLOAD_KINDS))
+    alike = _duplicate_metric_warnings(read.autoscaler.metrics if read.autoscaler else ())
     return replace(read, warnings=(*read.warnings, *alike))
 
 
@@ -85,12 +87,12 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _own_warnings(own: ScalePolicy) -> tuple[str, ...]:
+def _scale_policy_warnings(own: ScalePolicy) -> tuple[str, ...]:
     ignored = own.drain.ignored if own.drain is not None else ()
     return tuple(f"drain.kafka.{name}: no effect: a time to drain does not look at it" for name in ignored)
 
 
-def _alike(metrics: tuple[Metric, ...]) -> list[str]:
+def _duplicate_metric_warnings(metrics: tuple[Metric, ...]) -> list[str]:
     """Returns warnings for metrics that have the same key in reports."""
     names = [(one.source, one.name, one.container, one.object_kind, one.object_name) for one in metrics]
     return [

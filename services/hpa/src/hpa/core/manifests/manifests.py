@@ -31,11 +31,11 @@ from hpa.core.kubernetes.policy import (
     Metric,
     ScalingPolicy,
     TargetValue,
-    completed,
+    behavior_with_defaults,
 )
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 from spillway.kubernetes.manifest_text import LABEL_NAME, check_name
-from spillway.kubernetes.pod_shape import convert
+from spillway.kubernetes.pod_shape import convert_manifest_part
 from spillway.kubernetes.quantities import NANOS_PER_UNIT, Quantity, nanos_of, parse_quantity
 from spillway.kubernetes.scheduling_spec import LabelSelector
 
@@ -166,24 +166,24 @@ def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILI
     window_ms: the stabilization window for scaling in, if the behavior sets none.
     """
     check_kind(manifest, API_VERSION, KIND)
-    read: AutoscalerManifest = convert(manifest, AutoscalerManifest, KIND)
+    read: AutoscalerManifest = convert_manifest_part(manifest, AutoscalerManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
     metrics = read_metrics(spec.metrics or (), f"{where}.metrics")
     least = 1 if spec.min_replicas is None else spec.min_replicas
     default = Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, 80))
     wanted = Autoscaler(
-        max_replicas=within(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas"),
+        max_replicas=checked_number(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas"),
         metrics=metrics or (default,),
-        min_replicas=within(least, 0, spec.max_replicas, f"{where}.minReplicas"),
+        min_replicas=checked_number(least, 0, spec.max_replicas, f"{where}.minReplicas"),
         behavior=read_behavior(spec.behavior, window_ms, f"{where}.behavior"),
     )
-    if least == 0 and not wanted.reaches_zero():
-        raise invalid(f"{where}.minReplicas", 0, "1 or more, or a metric of type Object or External")
+    if least == 0 and not wanted.has_metric_without_pods():
+        raise invalid_argument_error(f"{where}.minReplicas", 0, "1 or more, or a metric of type Object or External")
     return AttachedAutoscaler(read.metadata.name, target_of(read.metadata, spec.scale_target_ref), wanted)
 
 
 def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...]:
-    found = bounded(specs, METRICS_MAX, where)
+    found = checked_entries(specs, METRICS_MAX, where)
     return tuple(_metric(metric, f"{where}[{index}]") for index, metric in enumerate(found))
 
 
@@ -197,18 +197,18 @@ def target_of(metadata: ManifestMetadata, reference: CrossReference) -> ScaleTar
 def check_kind(manifest: dict[str, Any], api_version: str, kind: str) -> None:
     found = (manifest.get("apiVersion"), manifest.get("kind"))
     if found != (api_version, kind):
-        raise invalid("apiVersion, kind", found, f"{api_version} and {kind}")
+        raise invalid_argument_error("apiVersion, kind", found, f"{api_version} and {kind}")
 
 
-def bounded(entries: tuple[Any, ...], most: int, where: str) -> tuple[Any, ...]:
+def checked_entries(entries: tuple[Any, ...], most: int, where: str) -> tuple[Any, ...]:
     if len(entries) > most:
-        raise invalid(where, len(entries), f"at most {most} entries")
+        raise invalid_argument_error(where, len(entries), f"at most {most} entries")
     return entries
 
 
-def within(value: int, least: int, most: int, where: str) -> int:
+def checked_number(value: int, least: int, most: int, where: str) -> int:
     if not least <= value <= most:
-        raise invalid(where, value, f"{least} to {most}")
+        raise invalid_argument_error(where, value, f"{least} to {most}")
     return value
 
 
@@ -217,7 +217,7 @@ def read_behavior(spec: BehaviorSpec | None, window_ms: int, where: str) -> Beha
     if spec is None:
         return None
     up, down = _rules(spec.scale_up, f"{where}.scaleUp"), _rules(spec.scale_down, f"{where}.scaleDown")
-    return completed(up, down, window_ms)
+    return behavior_with_defaults(up, down, window_ms)
 
 
 def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
@@ -225,14 +225,18 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
         return None
     seconds = spec.stabilization_window_seconds
     if seconds is not None:
-        within(seconds, 0, STABILIZATION_SECONDS_MAX, f"{where}.stabilizationWindowSeconds")
-    select = None if spec.select_policy is None else chosen(spec.select_policy, SELECTS, f"{where}.selectPolicy")
+        checked_number(seconds, 0, STABILIZATION_SECONDS_MAX, f"{where}.stabilizationWindowSeconds")
+    select = (
+        None if spec.select_policy is None else checked_choice(spec.select_policy, SELECTS, f"{where}.selectPolicy")
+    )
     tolerance = None if spec.tolerance is None else _double(spec.tolerance, f"{where}.tolerance")
     if tolerance is not None and tolerance < 0:
-        raise invalid(f"{where}.tolerance", spec.tolerance, "at least 0")
-    policies = bounded(spec.policies or (), POLICIES_MAX, f"{where}.policies")
+        raise invalid_argument_error(f"{where}.tolerance", spec.tolerance, "at least 0")
+    policies = checked_entries(spec.policies or (), POLICIES_MAX, f"{where}.policies")
     if spec.policies == ():
-        raise invalid(f"{where}.policies", [], "at least one policy, or no field policies for the default policies")
+        raise invalid_argument_error(
+            f"{where}.policies", [], "at least one policy, or no field policies for the default policies"
+        )
     return GivenRules(
         policies=tuple(_policy(policy, f"{where}.policies[{index}]") for index, policy in enumerate(policies)) or None,
         select=select,
@@ -242,20 +246,20 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
 
 
 def _policy(spec: MetricPolicySpec, where: str) -> ScalingPolicy:
-    kind = chosen(spec.type, POLICY_KINDS, f"{where}.type")
-    amount = within(spec.value, 1, 2**31 - 1, f"{where}.value")
+    kind = checked_choice(spec.type, POLICY_KINDS, f"{where}.type")
+    amount = checked_number(spec.value, 1, 2**31 - 1, f"{where}.value")
     return ScalingPolicy(
-        kind, amount, within(spec.period_seconds, 1, PERIOD_SECONDS_MAX, f"{where}.periodSeconds") * 1000
+        kind, amount, checked_number(spec.period_seconds, 1, PERIOD_SECONDS_MAX, f"{where}.periodSeconds") * 1000
     )
 
 
-def chosen(value: str, known: dict[str, str], where: str) -> str:
+def checked_choice(value: str, known: dict[str, str], where: str) -> str:
     if value not in known:
-        raise invalid(where, value, " or ".join(known))
+        raise invalid_argument_error(where, value, " or ".join(known))
     return known[value]
 
 
-def milli(quantity: Quantity, where: str) -> int:
+def parse_quantity_milli(quantity: Quantity, where: str) -> int:
     try:
         return parse_quantity(quantity, milli=True)
     except ValueError as error:
@@ -269,9 +273,9 @@ def _double(quantity: Quantity, where: str) -> float:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
 
 
-def percent(amount: int, where: str) -> int:
+def checked_percent(amount: int, where: str) -> int:
     if amount > PERCENT_MAX:
-        raise invalid(where, amount, f"at most {PERCENT_MAX}")
+        raise invalid_argument_error(where, amount, f"at most {PERCENT_MAX}")
     return amount
 
 
@@ -284,52 +288,57 @@ def _metric(spec: MetricSpec, where: str) -> Metric:
         "External": (EXTERNAL, "external", spec.external),
     }
     if spec.type not in sources:
-        raise invalid(f"{where}.type", spec.type, " or ".join(sources))
+        raise invalid_argument_error(f"{where}.type", spec.type, " or ".join(sources))
     source, field, given = sources[spec.type]
     if given is None or sum(1 for _, _, one in sources.values() if one is not None) != 1:
-        raise invalid(where, spec.type, f"{field}, and no other source")
+        raise invalid_argument_error(where, spec.type, f"{field}, and no other source")
     target = _target(given.target, source, f"{where}.{field}.target")
     if isinstance(given, ResourceSource):
-        return _of_resource(given, source, target, f"{where}.{field}")
-    return _of_metric(given, source, target, f"{where}.{field}")
+        return _metric_of_resource(given, source, target, f"{where}.{field}")
+    return _metric_of_identifier(given, source, target, f"{where}.{field}")
 
 
-def short(name: str, where: str) -> str:
+def checked_name(name: str, where: str) -> str:
     """Returns the name unchanged. Raises RequestError if it is longer than NAME_MAX."""
     if (length := len(name.encode())) > NAME_MAX:
-        raise invalid(where, f"{length} bytes", f"at most {NAME_MAX}")
+        raise invalid_argument_error(where, f"{length} bytes", f"at most {NAME_MAX}")
     return name
 
 
-def _needed(name: str, where: str) -> str:
+def _required_name(name: str, where: str) -> str:
     if not name:
-        raise invalid(where, name, "a name")
-    return short(name, where)
+        raise invalid_argument_error(where, name, "a name")
+    return checked_name(name, where)
 
 
-def _of_resource(given: ResourceSource, source: str, target: TargetValue, where: str) -> Metric:
+def _metric_of_resource(given: ResourceSource, source: str, target: TargetValue, where: str) -> Metric:
     if (source == CONTAINER_RESOURCE) != bool(given.container):
-        raise invalid(
+        raise invalid_argument_error(
             f"{where}.container", given.container, "a container's name for ContainerResource, and none for Resource"
         )
     return Metric(
-        source, _needed(given.name, f"{where}.name"), target, container=short(given.container, f"{where}.container")
+        source,
+        _required_name(given.name, f"{where}.name"),
+        target,
+        container=checked_name(given.container, f"{where}.container"),
     )
 
 
-def _of_metric(given: MetricSource, source: str, target: TargetValue, where: str) -> Metric:
+def _metric_of_identifier(given: MetricSource, source: str, target: TargetValue, where: str) -> Metric:
     described = given.described_object
     if (source == OBJECT) != (described is not None):
-        raise invalid(
+        raise invalid_argument_error(
             f"{where}.describedObject",
             None if described is None else described.name,
             "a described object for type Object, and none for other types",
         )
     for field in ("kind", "name") if described is not None else ():
-        _needed(getattr(described, field), f"{where}.describedObject.{field}")
+        _required_name(getattr(described, field), f"{where}.describedObject.{field}")
     selector, name = given.metric.selector, given.metric.name
-    if _needed(name, f"{where}.metric.name") in (".", "..") or set(name) & {"/", "%"}:
-        raise invalid(f"{where}.metric.name", name, "a name without / and %, because it is part of an API path")
+    if _required_name(name, f"{where}.metric.name") in (".", "..") or set(name) & {"/", "%"}:
+        raise invalid_argument_error(
+            f"{where}.metric.name", name, "a name without / and %, because it is part of an API path"
+        )
     return Metric(
         source,
         name,
@@ -342,19 +351,21 @@ def _of_metric(given: MetricSource, source: str, target: TargetValue, where: str
 
 def _target(given: MetricTarget, source: str, where: str) -> TargetValue:
     if given.type not in TARGETS[source]:
-        raise invalid(f"{where}.type", given.type, " or ".join(TARGETS[source]))
+        raise invalid_argument_error(f"{where}.type", given.type, " or ".join(TARGETS[source]))
     amounts = {
         "Utilization": ("averageUtilization", given.average_utilization),
         "AverageValue": ("averageValue", given.average_value),
         "Value": ("value", given.value),
     }
     if [kind for kind, (_, amount) in amounts.items() if amount is not None] != [given.type]:
-        raise invalid(where, given.type, f"{amounts[given.type][0]}, and no other amount")
+        raise invalid_argument_error(where, given.type, f"{amounts[given.type][0]}, and no other amount")
     field, written = amounts[given.type]
     assert written is not None
     amount = (
-        percent(int(written), f"{where}.{field}") if given.type == "Utilization" else milli(written, f"{where}.{field}")
+        checked_percent(int(written), f"{where}.{field}")
+        if given.type == "Utilization"
+        else parse_quantity_milli(written, f"{where}.{field}")
     )
     if amount <= 0:
-        raise invalid(f"{where}.{field}", written, "more than 0")
+        raise invalid_argument_error(f"{where}.{field}", written, "more than 0")
     return TargetValue(TARGET_KINDS[given.type], amount)

@@ -20,13 +20,13 @@ from hpa.core.manifests.manifests import (
     ManifestMetadata,
     MetricSpec,
     ScaleTarget,
-    bounded,
     check_kind,
+    checked_entries,
+    checked_name,
+    checked_number,
     read_behavior,
     read_metrics,
-    short,
     target_of,
-    within,
 )
 from hpa.core.own.calendar import (
     BLACKOUT,
@@ -36,13 +36,13 @@ from hpa.core.own.calendar import (
     RecurringPeriod,
     SinglePeriod,
     Window,
-    next_local,
-    unix_of,
+    next_occurrence_s,
+    parse_unix_time_s,
 )
 from hpa.core.own.draining import DrainTarget, ServiceRate
 from hpa.core.own.headroom import HeadroomShare
-from spillway.api import RequestError, invalid
-from spillway.kubernetes.pod_shape import convert
+from spillway.api import RequestError, invalid_argument_error
+from spillway.kubernetes.pod_shape import convert_manifest_part
 
 API_VERSION: Final = "spillway.io/v1"
 KIND: Final = "ScalePolicy"
@@ -148,71 +148,75 @@ class ScalePolicy(Struct, frozen=True):
 def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> ScalePolicy:
     """Returns the ScalePolicy of a manifest. window_ms and errors: as for read_autoscaler."""
     check_kind(manifest, API_VERSION, KIND)
-    read: ScalePolicyManifest = convert(manifest, ScalePolicyManifest, KIND)
+    read: ScalePolicyManifest = convert_manifest_part(manifest, ScalePolicyManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
-    most = within(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas")
-    least = within(spec.min_replicas, 0, most, f"{where}.minReplicas")
-    windows = bounded(spec.calendar, WINDOWS_MAX, f"{where}.calendar")
+    most = checked_number(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas")
+    least = checked_number(spec.min_replicas, 0, most, f"{where}.minReplicas")
+    windows = checked_entries(spec.calendar, WINDOWS_MAX, f"{where}.calendar")
     calendar = tuple(
         _window(window, (least, most), f"{where}.calendar[{index}]") for index, window in enumerate(windows)
     )
     _check_names([window.name for window in calendar], f"{where}.calendar")
-    shares = bounded(spec.headroom, WINDOWS_MAX, f"{where}.headroom")
+    shares = checked_entries(spec.headroom, WINDOWS_MAX, f"{where}.headroom")
     headroom = tuple(_share(share, f"{where}.headroom[{index}]") for index, share in enumerate(shares))
     metrics = read_metrics(spec.metrics, f"{where}.metrics")
     behavior = read_behavior(spec.behavior, window_ms, f"{where}.behavior")
     if not (calendar or spec.drain or headroom or metrics):
-        raise invalid(where, "", "a calendar, drain or headroom, or metrics")
+        raise invalid_argument_error(where, "", "a calendar, drain or headroom, or metrics")
     if behavior is not None and not metrics:
-        raise invalid(f"{where}.behavior", "", "metrics beside it: behavior limits the sizes that metrics ask for")
+        raise invalid_argument_error(
+            f"{where}.behavior", "", "metrics beside it: behavior limits the sizes that metrics ask for"
+        )
     drain = None if spec.drain is None else _drain(spec.drain, f"{where}.drain")
     target = target_of(read.metadata, spec.scale_target_ref)
     autoscaler = Autoscaler(most, metrics, least, behavior) if metrics else None
-    if autoscaler is not None and not autoscaler.reaches_zero():
+    if autoscaler is not None and not autoscaler.has_metric_without_pods():
         autoscaler = replace(autoscaler, min_replicas=max(least, 1))
     return ScalePolicy(read.metadata.name, target, least, most, calendar, drain, headroom, autoscaler)
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
     if len(set(names)) != len(names) or "" in names:
-        raise invalid(where, list(names), "windows with different names")
+        raise invalid_argument_error(where, list(names), "windows with different names")
 
 
 def _window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
     numbers = {FLOOR: spec.floor, CEILING: spec.ceiling, EXACT: spec.exact}
     effects = [effect for effect, number in numbers.items() if number is not None] + [BLACKOUT] * spec.blackout
     if len(effects) != 1:
-        raise invalid(where, effects, "one of floor, ceiling, exact, blackout: true")
-    precedence = within(spec.precedence, -PRECEDENCE_MAX, PRECEDENCE_MAX, f"{where}.precedence")
+        raise invalid_argument_error(where, effects, "one of floor, ceiling, exact, blackout: true")
+    precedence = checked_number(spec.precedence, -PRECEDENCE_MAX, PRECEDENCE_MAX, f"{where}.precedence")
     number = numbers.get(effects[0]) or 0
     if effects[0] != BLACKOUT:
-        within(number, *bounds, f"{where}.{effects[0]}")
-    return Window(short(spec.name, f"{where}.name"), _times(spec, where), effects[0], number, precedence)
+        checked_number(number, *bounds, f"{where}.{effects[0]}")
+    return Window(checked_name(spec.name, f"{where}.name"), _times(spec, where), effects[0], number, precedence)
 
 
 def _times(spec: WindowSpec, where: str) -> RecurringPeriod | SinglePeriod:
     zone = _zone(spec.time_zone, where)
     given = tuple(bool(text) for text in (spec.start, spec.end, spec.from_, spec.until))
     if given not in ((True, True, False, False), (False, False, True, True)):
-        raise invalid(where, spec.name, "either start and end, cron lines, or from and until, dates")
+        raise invalid_argument_error(where, spec.name, "either start and end, cron lines, or from and until, dates")
     if spec.start:
-        return _recurring(spec.start, spec.end, zone, where)
+        return _read_recurring_period(spec.start, spec.end, zone, where)
     try:
-        once = SinglePeriod(unix_of(spec.from_, zone), unix_of(spec.until, zone))
+        once = SinglePeriod(parse_unix_time_s(spec.from_, zone), parse_unix_time_s(spec.until, zone))
     except ValueError:
-        raise invalid(f"{where}.from, until", (spec.from_, spec.until), "dates, as 2026-11-27T08:00") from None
+        raise invalid_argument_error(
+            f"{where}.from, until", (spec.from_, spec.until), "dates, as 2026-11-27T08:00"
+        ) from None
     if once.until_s <= once.from_s:
-        raise invalid(f"{where}.until", spec.until, f"a time after {spec.from_}")
+        raise invalid_argument_error(f"{where}.until", spec.until, f"a time after {spec.from_}")
     return once
 
 
-def _recurring(start: str, end: str, zone: ZoneInfo, where: str) -> RecurringPeriod:
+def _read_recurring_period(start: str, end: str, zone: ZoneInfo, where: str) -> RecurringPeriod:
     found = RecurringPeriod(_cron(start, f"{where}.start"), _cron(end, f"{where}.end"), zone)
     for name, line, cron in (("start", start, found.start), ("end", end, found.end)):
-        if next_local(cron, zone, 0) is None:
-            raise invalid(f"{where}.{name}", line, "cron lines for a time in the future")
+        if next_occurrence_s(cron, zone, 0) is None:
+            raise invalid_argument_error(f"{where}.{name}", line, "cron lines for a time in the future")
     if found.start == found.end:
-        raise invalid(f"{where}.end", end, "a time other than start")
+        raise invalid_argument_error(f"{where}.end", end, "a time other than start")
     return found
 
 
@@ -225,7 +229,7 @@ def _cron(line: str, where: str) -> CronSchedule:
 
 def _zone(name: str, where: str) -> ZoneInfo:
     if not name:
-        raise invalid(f"{where}.timeZone", name, "a name of the tz database, as Europe/Berlin")
+        raise invalid_argument_error(f"{where}.timeZone", name, "a name of the tz database, as Europe/Berlin")
     try:
         return parse_zone(name)
     except InvalidCron as error:
@@ -238,11 +242,11 @@ def _drain(spec: DrainSpec, where: str) -> Drain:
     except InvalidTrigger as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}.kafka.{error}") from None
     if not 0 < spec.records_per_second <= 1e12:
-        raise invalid(f"{where}.recordsPerSecond", spec.records_per_second, "more than 0")
-    margin = within(spec.margin_percent, 0, 90, f"{where}.marginPercent") / 100
+        raise invalid_argument_error(f"{where}.recordsPerSecond", spec.records_per_second, "more than 0")
+    margin = checked_number(spec.margin_percent, 0, 90, f"{where}.marginPercent") / 100
     within_s = _seconds(spec.within, f"{where}.within")
     if not within_s:
-        raise invalid(f"{where}.within", spec.within, "at least 1s")
+        raise invalid_argument_error(f"{where}.within", spec.within, "at least 1s")
     start_s, pause_s = _seconds(spec.start_up, f"{where}.startUp"), _seconds(spec.rebalance, f"{where}.rebalance")
     service = ServiceRate(spec.records_per_second, start_s, pause_s)
     target = DrainTarget(within_s, margin, spec.alternate)
@@ -252,15 +256,15 @@ def _drain(spec: DrainSpec, where: str) -> Drain:
 def _seconds(text: str, where: str) -> int:
     match = DURATION.fullmatch(text)
     if match is None:
-        raise invalid(where, text, "a duration, as 40s, 5m or 1h")
+        raise invalid_argument_error(where, text, "a duration, as 40s, 5m or 1h")
     return int(match[1]) * SECONDS_BY_UNIT[match[2]]
 
 
 def _share(spec: ShareSpec, where: str) -> HeadroomShare:
     if spec.supply_class not in SUPPLY_CLASSES:
-        raise invalid(f"{where}.supplyClass", spec.supply_class, " or ".join(SUPPLY_CLASSES))
+        raise invalid_argument_error(f"{where}.supplyClass", spec.supply_class, " or ".join(SUPPLY_CLASSES))
     if bool(spec.start) != bool(spec.end):
-        raise invalid(where, spec.start or spec.end, "both start and end, or neither")
+        raise invalid_argument_error(where, spec.start or spec.end, "both start and end, or neither")
     zone = _zone(spec.time_zone, where)
-    times = _recurring(spec.start, spec.end, zone, where) if spec.start else None
-    return HeadroomShare(spec.supply_class, within(spec.percent, 0, 100, f"{where}.percent"), times)
+    times = _read_recurring_period(spec.start, spec.end, zone, where) if spec.start else None
+    return HeadroomShare(spec.supply_class, checked_number(spec.percent, 0, 100, f"{where}.percent"), times)

@@ -23,9 +23,9 @@ from hpa.core.keda.fallback import (
     SCALING_MODIFIERS,
     STATIC,
     Fallback,
-    whole,
+    parse_whole_number,
 )
-from hpa.core.keda.formula import Formula, compile_formula, holds_name
+from hpa.core.keda.formula import Formula, compile_formula, is_name_used
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import BOOLEANS, InvalidTrigger, read_kafka_trigger
 from hpa.core.kubernetes.go_numbers import INT64_MAX
@@ -47,18 +47,18 @@ from hpa.core.manifests.manifests import (
     CrossReference,
     ManifestMetadata,
     ScaleTarget,
-    bounded,
     check_kind,
-    chosen,
-    milli,
-    percent,
+    checked_choice,
+    checked_entries,
+    checked_name,
+    checked_number,
+    checked_percent,
+    parse_quantity_milli,
     read_behavior,
-    short,
     target_of,
-    within,
 )
-from spillway.api import RequestError, invalid
-from spillway.kubernetes.pod_shape import convert
+from spillway.api import RequestError, invalid_argument_error
+from spillway.kubernetes.pod_shape import convert_manifest_part
 
 API_VERSION: Final = "keda.sh/v1alpha1"
 KIND: Final = "ScaledObject"
@@ -207,7 +207,7 @@ class ScaledObject(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     @property
-    def always_active(self) -> bool:
+    def is_always_active(self) -> bool:
         """Returns whether it has only cpu and memory triggers, which are never inactive."""
         return not self.triggers
 
@@ -215,16 +215,18 @@ class ScaledObject(Struct, frozen=True):
 def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> ScaledObject:
     """Returns the ScaledObject of a manifest, which is not changed. window_ms and errors: as for read_autoscaler."""
     check_kind(manifest, API_VERSION, KIND)
-    read: ScaledObjectManifest = convert(manifest, ScaledObjectManifest, KIND)
+    read: ScaledObjectManifest = convert_manifest_part(manifest, ScaledObjectManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
-    least = within(spec.min_replica_count, 0, REPLICAS_MAX, f"{where}.minReplicaCount")
-    most = within(spec.max_replica_count, max(least, 1), REPLICAS_MAX, f"{where}.maxReplicaCount")
+    least = checked_number(spec.min_replica_count, 0, REPLICAS_MAX, f"{where}.minReplicaCount")
+    most = checked_number(spec.max_replica_count, max(least, 1), REPLICAS_MAX, f"{where}.maxReplicaCount")
     if spec.idle_replica_count is not None and not 0 <= spec.idle_replica_count < least:
-        raise invalid(f"{where}.idleReplicaCount", spec.idle_replica_count, f"0 up to minReplicaCount, {least}")
+        raise invalid_argument_error(
+            f"{where}.idleReplicaCount", spec.idle_replica_count, f"0 up to minReplicaCount, {least}"
+        )
     triggers, metrics = _triggers(spec, where)
     if read.metadata.annotations.get(EXACT_LAG) == "true":
-        triggers, metrics = _exact(triggers, metrics)
-    composed = _composed(spec.advanced.scaling_modifiers, triggers, f"{where}.advanced.scalingModifiers")
+        triggers, metrics = _with_exact_lag(triggers, metrics)
+    composed = _read_composed_metric(spec.advanced.scaling_modifiers, triggers, f"{where}.advanced.scalingModifiers")
     if composed is not None:
         kind = VALUE if composed.by_value else AVERAGE_VALUE
         resources = [metric for metric in metrics if metric.source != EXTERNAL]
@@ -240,7 +242,7 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
         ),
         triggers=tuple(triggers),
         activation=_activation(spec, read.metadata, fallback, where),
-        polling_ms=within(spec.polling_interval, 1, SECONDS_MAX, f"{where}.pollingInterval") * 1000,
+        polling_ms=checked_number(spec.polling_interval, 1, SECONDS_MAX, f"{where}.pollingInterval") * 1000,
         fallback=fallback,
         composed=composed,
         warnings=tuple(_warnings(spec)),
@@ -252,11 +254,11 @@ def _activation(
 ) -> Activation:
     _check_paused(metadata.annotations.get(PAUSED_REPLICAS))
     cooldown_s = COOLDOWN_MS // 1000 if spec.cooldown_period is None else spec.cooldown_period
-    first_s = within(spec.initial_cooldown_period, 0, SECONDS_MAX, f"{where}.initialCooldownPeriod")
+    first_s = checked_number(spec.initial_cooldown_period, 0, SECONDS_MAX, f"{where}.initialCooldownPeriod")
     return Activation(
         min_replicas=spec.min_replica_count,
         idle_replicas=spec.idle_replica_count,
-        cooldown_ms=within(cooldown_s, 0, SECONDS_MAX, f"{where}.cooldownPeriod") * 1000,
+        cooldown_ms=checked_number(cooldown_s, 0, SECONDS_MAX, f"{where}.cooldownPeriod") * 1000,
         initial_cooldown_ms=first_s * 1000,
         fallback_replicas=None if fallback is None else fallback.replicas,
         annotations=metadata.annotations,
@@ -265,31 +267,35 @@ def _activation(
 
 def _check_paused(written: str | None) -> None:
     if written is not None and not (written.isascii() and written.isdigit() and int(written) <= REPLICAS_MAX):
-        raise invalid(f"metadata.annotations[{PAUSED_REPLICAS}]", written, f"a number from 0 to {REPLICAS_MAX}")
+        raise invalid_argument_error(
+            f"metadata.annotations[{PAUSED_REPLICAS}]", written, f"a number from 0 to {REPLICAS_MAX}"
+        )
 
 
 def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], list[Metric]]:
     if not spec.triggers:
-        raise invalid(f"{where}.triggers", [], "at least one trigger")
+        raise invalid_argument_error(f"{where}.triggers", [], "at least one trigger")
     named: list[NamedTrigger] = []
     metrics: list[Metric] = []
-    for index, trigger in enumerate(bounded(spec.triggers, TRIGGERS_MAX, f"{where}.triggers")):
+    for index, trigger in enumerate(checked_entries(spec.triggers, TRIGGERS_MAX, f"{where}.triggers")):
         path = f"{where}.triggers[{index}]"
-        short(trigger.name, f"{path}.name")
-        if trigger.name and holds_name([one.name for one in named], trigger.name):
-            raise invalid(f"{path}.name", trigger.name, "a name that no other trigger has, also in other case")
+        checked_name(trigger.name, f"{path}.name")
+        if trigger.name and is_name_used([one.name for one in named], trigger.name):
+            raise invalid_argument_error(
+                f"{path}.name", trigger.name, "a name that no other trigger has, also in other case"
+            )
         if trigger.type in ("cpu", "memory"):
-            metrics.append(_resource(trigger, path))
+            metrics.append(_read_resource_trigger(trigger, path))
             continue
         if trigger.type not in _READERS:
             known = ", ".join((*_READERS, "cpu", "memory"))
-            raise invalid(f"{path}.type", trigger.type, f"a supported trigger: {known}")
+            raise invalid_argument_error(f"{path}.type", trigger.type, f"a supported trigger: {known}")
         try:
             source, name, target_milli = _READERS[trigger.type](trigger.metadata, index)
         except (InvalidTrigger, InvalidCron) as error:
             raise RequestError("INVALID_ARGUMENT", f"{path}.metadata.{error}") from None
         _check_queue(source, named, path)
-        kind = chosen(trigger.metric_type or "AverageValue", METRIC_TYPES, f"{path}.metricType")
+        kind = checked_choice(trigger.metric_type or "AverageValue", METRIC_TYPES, f"{path}.metricType")
         named.append(NamedTrigger(trigger.name, name, source))
         metrics.append(Metric(EXTERNAL, name, TargetValue(kind, target_milli)))
     return named, metrics
@@ -306,16 +312,16 @@ def _check_queue(source: KafkaTrigger | CronTrigger | PrometheusTrigger, named: 
     alike = [one for one in kafka if (one.group, one.topic) == (source.group, source.topic)]
     if len(alike) >= TRIGGERS_OF_A_QUEUE_MAX:
         expected = f"at most {TRIGGERS_OF_A_QUEUE_MAX} triggers of one group and topic"
-        raise invalid(f"{where}.metadata", f"{source.group}, topic {source.topic!r}", expected)
+        raise invalid_argument_error(f"{where}.metadata", f"{source.group}, topic {source.topic!r}", expected)
     for other in alike:
         if set(other.brokers) != set(source.brokers):
             expected = (
                 f"{','.join(other.brokers)}, as of the other trigger of {source.group} and topic {source.topic!r}"
             )
-            raise invalid(f"{where}.metadata.bootstrapServers", ",".join(source.brokers), expected)
+            raise invalid_argument_error(f"{where}.metadata.bootstrapServers", ",".join(source.brokers), expected)
 
 
-def _exact(triggers: list[NamedTrigger], metrics: list[Metric]) -> tuple[list[NamedTrigger], list[Metric]]:
+def _with_exact_lag(triggers: list[NamedTrigger], metrics: list[Metric]) -> tuple[list[NamedTrigger], list[Metric]]:
     kafka = {one.metric for one in triggers if isinstance(one.source, KafkaTrigger)}
     exact = [
         replace(one, source=replace(one.source, exact=True)) if isinstance(one.source, KafkaTrigger) else one
@@ -324,19 +330,19 @@ def _exact(triggers: list[NamedTrigger], metrics: list[Metric]) -> tuple[list[Na
     return exact, [replace(one, tolerant=one.source != EXTERNAL or one.name not in kafka) for one in metrics]
 
 
-def _kafka(metadata: Mapping[str, str], index: int) -> tuple[KafkaTrigger, str, int]:
+def _read_kafka_metadata(metadata: Mapping[str, str], index: int) -> tuple[KafkaTrigger, str, int]:
     trigger = read_kafka_trigger(metadata)
     about = trigger.topic or f"{trigger.group}-topics"
-    return trigger, f"s{index}-{_normal(f'kafka-{about}')}", trigger.lag_threshold * 1000
+    return trigger, f"s{index}-{_normal_metric_name(f'kafka-{about}')}", trigger.lag_threshold * 1000
 
 
-def _cron(metadata: Mapping[str, str], index: int) -> tuple[CronTrigger, str, int]:
+def _read_cron_metadata(metadata: Mapping[str, str], index: int) -> tuple[CronTrigger, str, int]:
     trigger = read_cron_trigger(metadata)
     activity(trigger, 0)
     return trigger, trigger.metric_name(index), 1000
 
 
-def _prometheus(metadata: Mapping[str, str], index: int) -> tuple[PrometheusTrigger, str, int]:
+def _read_prometheus_metadata(metadata: Mapping[str, str], index: int) -> tuple[PrometheusTrigger, str, int]:
     for name in ("serverAddress", "query", "threshold"):
         if not metadata.get(name):
             raise InvalidTrigger(f"{name}: missing; a prometheus trigger needs serverAddress, query and threshold")
@@ -358,7 +364,11 @@ def _prometheus(metadata: Mapping[str, str], index: int) -> tuple[PrometheusTrig
 
 
 Reader = Callable[[Mapping[str, str], int], tuple[KafkaTrigger | CronTrigger | PrometheusTrigger, str, int]]
-_READERS: Final[Mapping[str, Reader]] = {"kafka": _kafka, "cron": _cron, "prometheus": _prometheus}
+_READERS: Final[Mapping[str, Reader]] = {
+    "kafka": _read_kafka_metadata,
+    "cron": _read_cron_metadata,
+    "prometheus": _read_prometheus_metadata,
+}
 
 
 def _thousandths(text: str, name: str) -> int:
@@ -369,30 +379,34 @@ def _thousandths(text: str, name: str) -> int:
     return int(milli)
 
 
-def _normal(name: str) -> str:
+def _normal_metric_name(name: str) -> str:
     return re.sub(r"[/.:%()]", "-", name)
 
 
-def _resource(trigger: TriggerSpec, where: str) -> Metric:
-    kind = chosen(trigger.metric_type or trigger.metadata.get("type", ""), RESOURCE_TYPES, f"{where}.metricType")
+def _read_resource_trigger(trigger: TriggerSpec, where: str) -> Metric:
+    kind = checked_choice(
+        trigger.metric_type or trigger.metadata.get("type", ""), RESOURCE_TYPES, f"{where}.metricType"
+    )
     written = trigger.metadata.get("value", "")
-    container = short(trigger.metadata.get("containerName", ""), f"{where}.metadata.containerName")
+    container = checked_name(trigger.metadata.get("containerName", ""), f"{where}.metadata.containerName")
     if kind == UTILIZATION and not (written.isascii() and written.isdigit()):
-        raise invalid(f"{where}.metadata.value", written, "a percentage, as 60")
+        raise invalid_argument_error(f"{where}.metadata.value", written, "a percentage, as 60")
     path = f"{where}.metadata.value"
-    amount = percent(int(written), path) if kind == UTILIZATION else milli(written, path)
+    amount = checked_percent(int(written), path) if kind == UTILIZATION else parse_quantity_milli(written, path)
     if amount <= 0:
-        raise invalid(f"{where}.metadata.value", written, "more than 0")
+        raise invalid_argument_error(f"{where}.metadata.value", written, "more than 0")
     source = CONTAINER_RESOURCE if container else RESOURCE
     return Metric(source, trigger.type, TargetValue(kind, amount), container=container)
 
 
-def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> ComposedMetric | None:
+def _read_composed_metric(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> ComposedMetric | None:
     if not spec.formula:
         return None
     unnamed = [one.metric for one in triggers if not one.name]
     if unnamed:
-        raise invalid(f"{where}.formula", spec.formula, f"a name for every trigger; trigger {unnamed[0]} has no name")
+        raise invalid_argument_error(
+            f"{where}.formula", spec.formula, f"a name for every trigger; trigger {unnamed[0]} has no name"
+        )
     try:
         formula = compile_formula(spec.formula, [one.name for one in triggers])
         target_milli = _thousandths(spec.target, "target")
@@ -400,8 +414,8 @@ def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> 
     except (InvalidExpression, InvalidTrigger) as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
     if target_milli <= 0:
-        raise invalid(f"{where}.target", spec.target, "more than 0")
-    kind = chosen(spec.metric_type or "AverageValue", METRIC_TYPES, f"{where}.metricType")
+        raise invalid_argument_error(f"{where}.target", spec.target, "more than 0")
+    kind = checked_choice(spec.metric_type or "AverageValue", METRIC_TYPES, f"{where}.metricType")
     return ComposedMetric(formula, spec.target, target_milli, activation_milli, kind == VALUE)
 
 
@@ -409,11 +423,11 @@ def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback
     if spec is None:
         return None
     if not external:
-        raise invalid(where, spec.replicas, "a trigger other than cpu and memory beside the fallback")
+        raise invalid_argument_error(where, spec.replicas, "a trigger other than cpu and memory beside the fallback")
     return Fallback(
-        replicas=within(spec.replicas, 0, REPLICAS_MAX, f"{where}.replicas"),
-        failure_threshold=within(spec.failure_threshold, 0, 2**31 - 1, f"{where}.failureThreshold"),
-        behavior=chosen(spec.behavior, FALLBACK_BEHAVIORS, f"{where}.behavior"),
+        replicas=checked_number(spec.replicas, 0, REPLICAS_MAX, f"{where}.replicas"),
+        failure_threshold=checked_number(spec.failure_threshold, 0, 2**31 - 1, f"{where}.failureThreshold"),
+        behavior=checked_choice(spec.behavior, FALLBACK_BEHAVIORS, f"{where}.behavior"),
     )
 
 
@@ -433,7 +447,7 @@ def _warnings(spec: ScaledObjectSpec) -> list[str]:
     if spec.advanced.horizontal_pod_autoscaler_config.name:
         found.append("advanced.horizontalPodAutoscalerConfig.name: no other object is made")
     modifiers = spec.advanced.scaling_modifiers
-    if modifiers.formula and spec.fallback is not None and not whole(modifiers.target):
+    if modifiers.formula and spec.fallback is not None and not parse_whole_number(modifiers.target):
         found.append(f"fallback: no effect: beside a formula it needs a target that is whole, not {modifiers.target}")
     if spec.scale_target_ref.env_source_container_name:
         found.append("scaleTargetRef.envSourceContainerName: triggers read no environment of containers")

@@ -77,25 +77,25 @@ class CalendarBound(Struct, frozen=True):
     due_s: int | None
 
 
-def opening(times: RecurringPeriod | SinglePeriod, now_s: int) -> WindowState:
+def window_state_at(times: RecurringPeriod | SinglePeriod, now_s: int) -> WindowState:
     """Returns whether a window with these times is open at now_s, and when it opens or closes next."""
     if isinstance(times, SinglePeriod):
         is_open = times.from_s <= now_s < times.until_s
         return WindowState(is_open, next((at for at in (times.from_s, times.until_s) if at > now_s), None))
-    start, end = _next(times.start, times.zone, now_s), _next(times.end, times.zone, now_s)
+    start, end = _next_occurrence(times.start, times.zone, now_s), _next_occurrence(times.end, times.zone, now_s)
     comes = [coming.at_s for coming in (start, end) if coming is not None]
     return WindowState(end is not None and (start is None or end <= start), min(comes, default=None))
 
 
-def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) -> CalendarBound:
+def apply_open_windows(windows: Sequence[Window], asked: int, current: int, now_s: int) -> CalendarBound:
     """Applies all open windows to `asked`, the lowest precedence first.
 
     due_s of the result: the time at which it may change without a new record.
     """
-    openings = [(window, opening(window.times, now_s)) for window in windows]
+    openings = [(window, window_state_at(window.times, now_s)) for window in windows]
     replicas, by = asked, []
-    for window in sorted((one for one, found in openings if found.is_open), key=_last_word):
-        left = _applied(window, replicas, current)
+    for window in sorted((one for one, found in openings if found.is_open), key=_window_order):
+        left = _apply_window(window, replicas, current)
         if left != replicas:
             by.append(window.name)
         replicas = left
@@ -103,11 +103,11 @@ def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) ->
     return CalendarBound(replicas, tuple(by), min(due, default=None))
 
 
-def _last_word(window: Window) -> tuple[int, int, str]:
+def _window_order(window: Window) -> tuple[int, int, str]:
     return window.precedence, RANKS[window.effect], window.name
 
 
-def _applied(window: Window, replicas: int, current: int) -> int:
+def _apply_window(window: Window, replicas: int, current: int) -> int:
     if window.effect == FLOOR:
         return max(replicas, window.replicas)
     if window.effect == CEILING:
@@ -122,26 +122,26 @@ class NextOccurrence(NamedTuple):
     local: datetime
 
 
-def next_local(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
+def next_occurrence_s(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
     """Returns the first instant after now_s (Unix time) that matches the line; None: not within five years."""
-    coming = _next(cron, zone, now_s)
+    coming = _next_occurrence(cron, zone, now_s)
     return coming.at_s if coming is not None else None
 
 
-def _next(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> NextOccurrence | None:
+def _next_occurrence(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> NextOccurrence | None:
     today = datetime.fromtimestamp(now_s, zone).replace(hour=0, minute=0, second=0, tzinfo=None, fold=0)
     for day in (today, today + DAY):  # Where the clocks go back over midnight, times of tomorrow may be over, too.
-        coming = _first_from(cron, zone, day)
+        coming = _first_occurrence_from(cron, zone, day)
         if coming is not None and coming.at_s <= now_s:
-            coming = _next_on(coming.local, cron, zone, now_s)
+            coming = _next_occurrence_on_day(coming.local, cron, zone, now_s)
             if coming is None:
                 continue
         return coming
-    return _first_from(cron, zone, today + 2 * DAY)
+    return _first_occurrence_from(cron, zone, today + 2 * DAY)
 
 
 @lru_cache(maxsize=NEXTS_KEPT)
-def _first_from(cron: CronSchedule, zone: ZoneInfo, day: datetime) -> NextOccurrence | None:
+def _first_occurrence_from(cron: CronSchedule, zone: ZoneInfo, day: datetime) -> NextOccurrence | None:
     """Returns the first time on that day or later. It is cached, so that years are searched only once a day."""
     end = day + DAYS_LOOKED_AHEAD
     while day < end:
@@ -149,38 +149,38 @@ def _first_from(cron: CronSchedule, zone: ZoneInfo, day: datetime) -> NextOccurr
             day = (day.replace(day=1) + 31 * DAY).replace(day=1)
         elif cron.matches_day(day):
             local = day.replace(hour=min(cron.hours.values), minute=min(cron.minutes.values))
-            return NextOccurrence(instant(local, zone), local)
+            return NextOccurrence(unix_time_s(local, zone), local)
         else:
             day += DAY
     return None
 
 
-def _next_on(day: datetime, cron: CronSchedule, zone: ZoneInfo, now_s: int) -> NextOccurrence | None:
+def _next_occurrence_on_day(day: datetime, cron: CronSchedule, zone: ZoneInfo, now_s: int) -> NextOccurrence | None:
     """Returns the first time after now_s on a day that matches the line.
 
     A later local time is never an earlier instant.
     """
     hours, minutes = sorted(cron.hours.values), sorted(cron.minutes.values)
-    past = bisect_right(hours, now_s, key=lambda hour: instant(day.replace(hour=hour, minute=minutes[-1]), zone))
+    past = bisect_right(hours, now_s, key=lambda hour: unix_time_s(day.replace(hour=hour, minute=minutes[-1]), zone))
     if past == len(hours):
         return None
     in_hour = day.replace(hour=hours[past])
-    past = bisect_right(minutes, now_s, key=lambda minute: instant(in_hour.replace(minute=minute), zone))
+    past = bisect_right(minutes, now_s, key=lambda minute: unix_time_s(in_hour.replace(minute=minute), zone))
     local = in_hour.replace(minute=minutes[past])
-    return NextOccurrence(instant(local, zone), local)
+    return NextOccurrence(unix_time_s(local, zone), local)
 
 
-def instant(local: datetime, zone: ZoneInfo) -> int:
+def unix_time_s(local: datetime, zone: ZoneInfo) -> int:
     """Returns the Unix time of a local time without zone: the first of two; the change of the clocks for a skipped
     one."""
     first = int(local.replace(tzinfo=zone, fold=0).timestamp())
     if datetime.fromtimestamp(first, zone).replace(tzinfo=None, fold=0) == local:
         return first
     after = int(local.replace(tzinfo=zone, fold=1).timestamp())
-    return _change(min(first, after), max(first, after), zone)
+    return _clock_change_s(min(first, after), max(first, after), zone)
 
 
-def _change(low: int, high: int, zone: ZoneInfo) -> int:
+def _clock_change_s(low: int, high: int, zone: ZoneInfo) -> int:
     """Returns the first second in (low, high] whose offset from UTC differs from that at low."""
     offset = datetime.fromtimestamp(low, zone).utcoffset()
     while high - low > 1:
@@ -192,7 +192,7 @@ def _change(low: int, high: int, zone: ZoneInfo) -> int:
     return high
 
 
-def unix_of(text: str, zone: ZoneInfo) -> int:
+def parse_unix_time_s(text: str, zone: ZoneInfo) -> int:
     """Returns the Unix time of a date or time in the zone, as 2026-11-27 or 2026-11-27T08:00. One with Z is in UTC.
 
     Raises ValueError.
@@ -200,4 +200,4 @@ def unix_of(text: str, zone: ZoneInfo) -> int:
     written = datetime.fromisoformat(text)
     if written.tzinfo is not None:
         return int(written.astimezone(UTC).timestamp())
-    return instant(written, zone)
+    return unix_time_s(written, zone)

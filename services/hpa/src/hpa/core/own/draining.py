@@ -65,7 +65,7 @@ class QueuePartitions:
     waited_s: Column
 
     @classmethod
-    def of(cls, rows: Sequence[QueuePartition]) -> Self:
+    def from_rows(cls, rows: Sequence[QueuePartition]) -> Self:
         columns = ([one.lag for one in rows], [one.arrivals for one in rows], [one.waited_s for one in rows])
         return cls(*(np.array(column, dtype=np.float64) for column in columns))
 
@@ -133,70 +133,76 @@ def replicas_to_drain(
         return DrainWish(0, NOTHING_TO_DO, 0.0)
     most = min(len(partitions), max_replicas)
     kept = min(group.wanted, most)
-    joined, delay_s = _joined(group, partitions, service)
-    later = after(joined, kept, service, service.start_s, service.rebalance_s)
-    behind = not kept or not _fits(kept, _to_keep_up(later, target), service.rate)
-    behind = behind or (target.alternates and _grows_late(joined, later, target))
+    joined, delay_s = _queue_when_all_read(group, partitions, service)
+    later = queue_after_reading(joined, kept, service, service.start_s, service.rebalance_s)
+    behind = not kept or not _fits(kept, _rates_to_keep_up(later, target), service.rate)
+    behind = behind or (target.alternates and _has_growing_late_lag(joined, later, target))
     if behind:
-        more = _more(group, partitions, service, target, most)
+        more = _wish_for_more_replicas(group, partitions, service, target, most)
         if more.reason != WITHIN_TARGET:
             return more
-    paused = _aged(joined, 0.0, service.rebalance_s)
-    fewer, hot = _least(paused, service, target, most)
+    paused = _age_queue(joined, 0.0, service.rebalance_s)
+    fewer, hot = _fewest_replicas_in_time(paused, service, target, most)
     many = fewer < kept if not behind else fewer <= kept // 2
-    if many and _pays(kept, joined, service, target) and _harmless(kept, fewer, joined, service, target):
+    if (
+        many
+        and _is_removal_worthwhile(kept, joined, service, target)
+        and _is_removal_harmless(kept, fewer, joined, service, target)
+    ):
         return DrainWish(fewer, TOO_MANY, delay_s + service.rebalance_s + drained_s(fewer, paused, service), hot)
     if target.alternates and not behind and group.reading >= kept:
-        fewer = _for_a_while(kept, paused, service, target)
+        fewer = _best_temporary_size(kept, paused, service, target)
         if fewer < kept:
             return DrainWish(fewer, FOR_A_WHILE, service.rebalance_s + drained_s(fewer, paused, service), hot)
     return DrainWish(kept, WITHIN_TARGET, delay_s + drained_s(kept, joined, service), hot)
 
 
-def _pays(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
+def _is_removal_worthwhile(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
     """Returns whether removing idle replicas saves more replica-seconds than the pause of a rebalance costs.
 
     Idle time counts until new replicas could start. If all replicas are done before that, it counts until then.
     """
     until_s = max(service.start_s + service.rebalance_s, target.within_s * LEAST_SHARE_TO_WORK)
-    alone_s = _alone_s(kept, partitions, service)
+    alone_s = _replica_drain_times_s(kept, partitions, service)
     if alone_s.max() > service.rebalance_s:
         until_s = min(until_s, float(alone_s.max()))
     left_s = until_s - np.minimum(until_s, alone_s)
-    idle_s = float((left_s * (1 - dealt(partitions.arrivals, kept) / service.rate)).sum())
+    idle_s = float((left_s * (1 - sums_by_replica(partitions.arrivals, kept) / service.rate)).sum())
     return idle_s > kept * service.rebalance_s
 
 
-def _harmless(kept: int, fewer: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
+def _is_removal_harmless(
+    kept: int, fewer: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget
+) -> bool:
     """Returns whether `fewer` replicas read all records in time.
 
     If that is impossible with all replicas too, `fewer` may take at most 1 / HOT_SHARE of their time.
     """
-    paused = _aged(partitions, 0.0, service.rebalance_s)
+    paused = _age_queue(partitions, 0.0, service.rebalance_s)
     oldest_s = float(np.where(partitions.lag > 0, paused.waited_s, 0.0).max())
     then_s, now_s = drained_s(fewer, paused, service), drained_s(kept, partitions, service)
     return then_s <= max(target.within_s - oldest_s, now_s / HOT_SHARE)
 
 
-def _grows_late(now: QueuePartitions, later: QueuePartitions, target: DrainTarget) -> bool:
+def _has_growing_late_lag(now: QueuePartitions, later: QueuePartitions, target: DrainTarget) -> bool:
     """Returns whether some partition's lag grows and already exceeds the records that arrive there in within_s."""
     evenly = later.arrivals * target.within_s
     return bool(((later.lag > now.lag) & (later.lag > evenly) & (evenly > 0)).any())
 
 
-def _for_a_while(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> int:
+def _best_temporary_size(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> int:
     """Returns the size that saves most until all replicas are needed again; `kept` if no size saves enough.
 
     It tries only the smallest size for each number of partitions per replica.
     """
     count, rate = len(partitions), service.rate * (1 - target.margin)
     back_s = service.start_s + service.rebalance_s
-    needs = _to_keep_up(partitions, target)
+    needs = _rates_to_keep_up(partitions, target)
     best, size = 0.0, kept
     for fewer in sorted({math.ceil(count / each) for each in range(1, count + 1)}):
         if fewer >= kept:
             break
-        gone, lasts_s = kept - fewer, _keep_up_s(fewer, partitions, rate, target) - back_s
+        gone, lasts_s = kept - fewer, _seconds_until_late(fewer, partitions, rate, target) - back_s
         price = gone * back_s + 2 * fewer * service.rebalance_s
         if gone * lasts_s <= WORTH_LEAVING * price or not _fits(fewer, needs, rate):
             continue
@@ -206,22 +212,22 @@ def _for_a_while(kept: int, partitions: QueuePartitions, service: ServiceRate, t
     return size
 
 
-def _keep_up_s(replicas: int, partitions: QueuePartitions, rate: float, target: DrainTarget) -> float:
+def _seconds_until_late(replicas: int, partitions: QueuePartitions, rate: float, target: DrainTarget) -> float:
     """Returns for how many seconds so many replicas read at this rate before records become late."""
-    grows = dealt(partitions.arrivals, replicas) - rate
-    room = rate * target.within_s - dealt(partitions.lag, replicas)
+    grows = sums_by_replica(partitions.arrivals, replicas) - rate
+    room = rate * target.within_s - sums_by_replica(partitions.lag, replicas)
     return float((room[grows > 0] / grows[grows > 0]).min(initial=math.inf))
 
 
-def _more(
+def _wish_for_more_replicas(
     group: ConsumerGroup, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int
 ) -> DrainWish:
     first_s = min(group.ready_in_s, service.start_s)
-    left = after(partitions, group.reading, service, first_s)
-    left = after(left, group.wanted, service, service.start_s - first_s, service.rebalance_s)
-    wanted, hot = _least(left, service, target, most)
+    left = queue_after_reading(partitions, group.reading, service, first_s)
+    left = queue_after_reading(left, group.wanted, service, service.start_s - first_s, service.rebalance_s)
+    wanted, hot = _fewest_replicas_in_time(left, service, target, most)
     kept = min(group.wanted, most)
-    joined, delay_s = _joined(group, partitions, service)
+    joined, delay_s = _queue_when_all_read(group, partitions, service)
     now_s = delay_s + drained_s(kept, joined, service)
     if wanted <= kept:
         return DrainWish(kept, WITHIN_TARGET, now_s, hot)
@@ -231,27 +237,29 @@ def _more(
     return DrainWish(wanted, TO_DRAIN, then_s, hot)
 
 
-def _joined(group: ConsumerGroup, partitions: QueuePartitions, service: ServiceRate) -> tuple[QueuePartitions, float]:
+def _queue_when_all_read(
+    group: ConsumerGroup, partitions: QueuePartitions, service: ServiceRate
+) -> tuple[QueuePartitions, float]:
     """Returns the queue once all wanted replicas read, and the seconds until then."""
     if group.reading >= group.wanted:
         return partitions, 0.0
-    left = after(partitions, group.reading, service, group.ready_in_s, service.rebalance_s)
+    left = queue_after_reading(partitions, group.reading, service, group.ready_in_s, service.rebalance_s)
     return left, group.ready_in_s + service.rebalance_s
 
 
-def after(
+def queue_after_reading(
     partitions: QueuePartitions, replicas: int, service: ServiceRate, seconds: float, pause_s: float = 0.0
 ) -> QueuePartitions:
     """Returns the queue after `replicas` replicas have read for `seconds`, and then no replica for `pause_s`."""
     come = partitions.lag + partitions.arrivals * seconds
     if replicas:
-        records, read = dealt(come, replicas), service.rate * seconds
+        records, read = sums_by_replica(come, replicas), service.rate * seconds
         left = np.divide(records - read, records, out=np.zeros(replicas), where=records > read)
         come = come * np.resize(left, len(come))
-    return _aged(QueuePartitions(come, partitions.arrivals, partitions.waited_s), seconds, pause_s)
+    return _age_queue(QueuePartitions(come, partitions.arrivals, partitions.waited_s), seconds, pause_s)
 
 
-def _aged(queue: QueuePartitions, seconds: float, pause_s: float) -> QueuePartitions:
+def _age_queue(queue: QueuePartitions, seconds: float, pause_s: float) -> QueuePartitions:
     """Returns the queue with older records: `seconds` later, whose arrivals its lag already contains, plus a pause.
 
     The records that arrive in the pause are added to the lag.
@@ -260,7 +268,7 @@ def _aged(queue: QueuePartitions, seconds: float, pause_s: float) -> QueuePartit
     return QueuePartitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
 
 
-def _to_keep_up(queue: QueuePartitions, target: DrainTarget) -> Column:
+def _rates_to_keep_up(queue: QueuePartitions, target: DrainTarget) -> Column:
     """Returns for each partition how many records a second must be read so that no unread record waits too long.
 
     If there are more records than even arrivals explain, those are assumed to be as old as the oldest one.
@@ -271,13 +279,15 @@ def _to_keep_up(queue: QueuePartitions, target: DrainTarget) -> Column:
     return needed
 
 
-def _least(partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int) -> tuple[int, int]:
+def _fewest_replicas_in_time(
+    partitions: QueuePartitions, service: ServiceRate, target: DrainTarget, most: int
+) -> tuple[int, int]:
     """Returns (replicas, hot): the fewest replicas that drain in time with the margin, and the hot partitions' number.
 
     The replicas also read the arrivals. Returns `most` if no size drains in time.
     """
     rate = service.rate * (1 - target.margin)
-    needs = partitions.arrivals + _to_keep_up(partitions, target)
+    needs = partitions.arrivals + _rates_to_keep_up(partitions, target)
     hot = int((needs > rate).sum())
     most_of_one = np.where(partitions.arrivals > service.rate, rate * FLOODED_SHARE, rate * HOT_SHARE)
     loads = np.where(needs > rate, most_of_one, needs)
@@ -303,12 +313,12 @@ def steady_size(partitions: QueuePartitions, service: ServiceRate, target: Drain
     if not partitions.arrivals.any():
         return 0
     nothing = np.zeros(len(partitions))
-    return _least(QueuePartitions(nothing, partitions.arrivals, nothing), service, target, min(most, len(partitions)))[
-        0
-    ]
+    return _fewest_replicas_in_time(
+        QueuePartitions(nothing, partitions.arrivals, nothing), service, target, min(most, len(partitions))
+    )[0]
 
 
-def dealt(values: Column, replicas: int) -> Column:
+def sums_by_replica(values: Column, replicas: int) -> Column:
     """Returns for each replica the sum of the values of its partitions. There must be at least one replica."""
     rows = -(-len(values) // replicas)
     padded = np.zeros(rows * replicas)
@@ -319,17 +329,20 @@ def dealt(values: Column, replicas: int) -> Column:
 
 def _fits(size: int, loads: Column, rate: float) -> bool:
     """Returns whether no replica needs more than its rate when partitions are dealt in turn."""
-    return bool(dealt(loads, size).max() <= rate * (1 + ROUNDING))
+    return bool(sums_by_replica(loads, size).max() <= rate * (1 + ROUNDING))
 
 
 def drained_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> float:
     """Returns the seconds until the busiest replica has read all present records and those that arrive meanwhile."""
-    return float(_alone_s(replicas, partitions, service).max()) if replicas else math.inf
+    return float(_replica_drain_times_s(replicas, partitions, service).max()) if replicas else math.inf
 
 
-def _alone_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> Column:
+def _replica_drain_times_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> Column:
     """Returns, for each replica, the seconds until it has read its present records and those that arrive meanwhile."""
-    lag, spare = dealt(partitions.lag, replicas), service.rate - dealt(partitions.arrivals, replicas)
+    lag, spare = (
+        sums_by_replica(partitions.lag, replicas),
+        service.rate - sums_by_replica(partitions.arrivals, replicas),
+    )
     took_s = np.where((lag <= 0) & (spare >= 0), 0.0, math.inf)
     np.divide(lag, spare, out=took_s, where=(lag > 0) & (spare > 0))
     return took_s

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from hpa.core.own.calendar import RecurringPeriod, opening
+from hpa.core.own.calendar import RecurringPeriod, window_state_at
 
 
 class HeadroomShare(Struct, frozen=True):
@@ -22,7 +22,7 @@ def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]
     """Returns the open shares by supply class. Of several open shares of one class, the largest counts."""
     percents: dict[str, int] = {}
     for share in shares:
-        if share.times is None or opening(share.times, now_s).is_open:
+        if share.times is None or window_state_at(share.times, now_s).is_open:
             percents[share.supply_class] = max(percents.get(share.supply_class, 0), share.percent)
     return percents
 
@@ -40,5 +40,5 @@ def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, int], 
 
 def headroom_due_s(shares: Sequence[HeadroomShare], now_s: int) -> int | None:
     """Returns the time at which the next share opens or closes, in Unix seconds; None: never."""
-    found = (opening(share.times, now_s).due_s for share in shares if share.times is not None)
+    found = (window_state_at(share.times, now_s).due_s for share in shares if share.times is not None)
     return min((at for at in found if at is not None), default=None)

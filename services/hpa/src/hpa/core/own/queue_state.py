@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.history import Steps, highest_since, recorded
+from hpa.core.kubernetes.history import Steps, highest_since, with_recommendation
 from hpa.core.own.draining import (
     ConsumerGroup,
     DrainTarget,
@@ -114,7 +114,7 @@ class QueueState(Struct, frozen=True, gc=False):
 NOTHING_SEEN: Final = QueueState()
 
 
-def learned(state: QueueState, seen: QueueObservation) -> QueueState:
+def state_with_observation(state: QueueState, seen: QueueObservation) -> QueueState:
     """Returns the state with one more observation. Less than APART_MS after the last one, it changes nothing.
 
     But an observation of the same instant replaces the offsets of the last one.
@@ -127,17 +127,19 @@ def learned(state: QueueState, seen: QueueObservation) -> QueueState:
     if seen.at_ms < last.at_ms + APART_MS:
         return state
     seconds = (seen.at_ms - last.at_ms) / 1000
-    before, counts = _aligned(last, state.counts, seen)
+    before, counts = _earlier_offsets_and_counts(last, state.counts, seen)
     pairs = zip(before, seen.offsets, strict=True)
     come = [0 if one is None else max(0, now.latest - one.latest) for one, now in pairs]
     kept = (one for one in state.came if one.at_ms > seen.at_ms - ARRIVALS_S * 1000)
     came = (*kept, ArrivalRate(seen.at_ms, seconds, sum(come) / seconds))
     weight = math.exp(-seconds / SHARES_MEAN_S)
     counts = tuple(weight * count + records for count, records in zip(counts, come, strict=True))
-    return replace(state, seen=seen, came=came, counts=counts, work=_worked(state.work, last, seen, seconds))
+    return replace(
+        state, seen=seen, came=came, counts=counts, work=_work_with_observation(state.work, last, seen, seconds)
+    )
 
 
-def _aligned(
+def _earlier_offsets_and_counts(
     last: QueueObservation, counts: Sequence[float], seen: QueueObservation
 ) -> tuple[Sequence[Offsets | None], Sequence[float]]:
     """Returns the earlier offsets and count of each partition that is seen now; (None, 0) for new partitions.
@@ -170,13 +172,13 @@ def _places(seen: QueueObservation) -> Iterator[tuple[str, int]]:
     return ((run.topic, run.first + number) for run in seen.runs for number in range(run.count))
 
 
-def shares_of(counts: Sequence[float], partitions: int) -> list[float]:
+def arrival_shares(counts: Sequence[float], partitions: int) -> list[float]:
     """Returns each partition's share of the arrivals. While few records were seen, the shares are nearly even."""
     total = sum(counts) + partitions * ASSUMED_RECORDS
     return [(count + ASSUMED_RECORDS) / total for count in (*counts, *[0.0] * (partitions - len(counts)))]
 
 
-def arrivals_of(came: Sequence[ArrivalRate]) -> float:
+def expected_arrival_rate(came: Sequence[ArrivalRate]) -> float:
     """Returns the records a second that are expected to come to all partitions."""
     left_s = BURSTS_SHARE * sum(one.seconds for one in came)
     slowest_first = sorted(came, key=lambda one: one.rate)
@@ -188,7 +190,9 @@ def arrivals_of(came: Sequence[ArrivalRate]) -> float:
     return sum(min(one.rate, most) * one.seconds for one in came) / sum(one.seconds for one in came)
 
 
-def _worked(work: ReadingWork, last: QueueObservation, seen: QueueObservation, seconds: float) -> ReadingWork:
+def _work_with_observation(
+    work: ReadingWork, last: QueueObservation, seen: QueueObservation, seconds: float
+) -> ReadingWork:
     """Returns the work with the records that replicas read without waiting. Replicas that may have waited are left out.
 
     The partitions of each replica are not known. So the share of empty partitions gives the share of replicas that, by
@@ -200,7 +204,7 @@ def _worked(work: ReadingWork, last: QueueObservation, seen: QueueObservation, s
     if seen.reading != last.reading or readers <= 0 or not alike or len(last.offsets) != partitions:
         return work
     pairs = list(zip(last.offsets, seen.offsets, strict=True))
-    empty = sum(1 for before, now in pairs if _empty(before) or _empty(now))
+    empty = sum(1 for before, now in pairs if _is_partition_empty(before) or _is_partition_empty(now))
     waiting = (empty / partitions) ** (partitions // readers)
     if waiting > WAITING_MOST:
         return work
@@ -210,17 +214,17 @@ def _worked(work: ReadingWork, last: QueueObservation, seen: QueueObservation, s
     return ReadingWork(weight * work.records + records, weight * work.seconds + readers * (1 - waiting) * seconds)
 
 
-def _empty(offsets: Offsets) -> bool:
+def _is_partition_empty(offsets: Offsets) -> bool:
     return offsets.never or offsets.latest <= offsets.committed
 
 
-def rate_of(work: ReadingWork, assumed: float) -> float:
+def learned_replica_rate(work: ReadingWork, assumed: float) -> float:
     """Returns the records a second of one replica. The assumed rate counts as much as a few seen records."""
     seconds = ASSUMED_RECORDS / assumed
     return (work.records + ASSUMED_RECORDS) / (work.seconds + seconds)
 
 
-def decided(
+def decide_drain_size(
     state: QueueState, service: ServiceRate, target: DrainTarget, bounds: tuple[int, int]
 ) -> tuple[DrainWish, QueueState]:
     """Returns the size that the last observation asks for, and the new state. Raises ValueError without observation.
@@ -231,7 +235,7 @@ def decided(
     seen = state.seen
     if seen is None:
         raise ValueError("a queue that was never seen: expected an observation first")
-    known = replace(service, rate=rate_of(state.work, service.rate))
+    known = replace(service, rate=learned_replica_rate(state.work, service.rate))
     ready_in_s = max(0.0, service.start_s - (seen.at_ms - state.grown_ms) / 1000)
     group = ConsumerGroup(seen.wanted, min(seen.reading, seen.wanted), ready_in_s)
     partitions = partitions_of(state, seen.offsets)
@@ -244,7 +248,7 @@ def decided(
     if not rued_ms or seen.at_ms >= rued_ms + RUED_MS:
         stays = min(asked, max(steady_size(partitions, known, target, bounds[1]), 1))
     held = min(highest_since(state.steps, seen.at_ms - window_ms, asked), max(asked, seen.wanted))
-    steps = recorded(state.steps, stays, seen.at_ms, window_ms)
+    steps = with_recommendation(state.steps, stays, seen.at_ms, window_ms)
     left_ms = seen.at_ms if held < seen.wanted else state.left_ms
     grown_ms = seen.at_ms if held > seen.wanted else state.grown_ms
     state = replace(state, steps=steps, grown_ms=grown_ms, left_ms=left_ms, rued_ms=rued_ms)
@@ -255,5 +259,7 @@ def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> QueuePartiti
     """Returns the columns for draining.py: the lag, arrivals a second and waiting time of each partition."""
     lag = [max(0, one.latest - one.committed) for one in offsets]
     waited_s = [one.waited_s for one in offsets]
-    shares = np.array(shares_of(state.counts, len(offsets)))
-    return QueuePartitions(np.array(lag, np.float64), arrivals_of(state.came) * shares, np.array(waited_s, np.float64))
+    shares = np.array(arrival_shares(state.counts, len(offsets)))
+    return QueuePartitions(
+        np.array(lag, np.float64), expected_arrival_rate(state.came) * shares, np.array(waited_s, np.float64)
+    )

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpa.core.heard.cluster_pods import is_lost
-from hpa.core.kubernetes.deciding import ScaleTargetSize, scene_of
+from hpa.core.kubernetes.deciding import ScaleTargetSize, replica_context_of
 from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN
 from hpa.core.kubernetes.pods import READY, RUNNING
 from hpa.core.kubernetes.policy import UTILIZATION, VALUE, Metric
-from hpa.core.kubernetes.proposals import FAILURES, propose
+from hpa.core.kubernetes.proposals import FAILURES, propose_replicas
 from hpa.core.kubernetes.replicas import Proposal
 from hpa.core.manifests.scale_policy import ScalePolicy
 from hpa.core.scaled import RefusedPolicy, ScaledWorkload
 from hpa.core.sizing.composing import MetricRead, SizingCase, SizingResult
 from hpa.core.state import HpaState
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 from spillway.api_scaling import (
     DeletePolicyRequest,
     ExplainedMetric,
@@ -27,7 +27,7 @@ from spillway.api_scaling import (
     PolicyReply,
     ScaleCondition,
 )
-from spillway.texts import cut_bytes
+from spillway.texts import cut_text_to_bytes
 
 PAGE_SIZE_MAX: Final = 100
 """The most policies on a page. The page computes the metrics of each one, which takes time."""
@@ -51,7 +51,7 @@ STATUSES: Final = {True: "True", False: "False"}
 Named = GetPolicyRequest | DeletePolicyRequest | ExplainPolicyRequest
 
 
-def find(state: HpaState, request: Named) -> ScaledWorkload | RefusedPolicy:
+def find_policy(state: HpaState, request: Named) -> ScaledWorkload | RefusedPolicy:
     """Returns the policy of a workload, or of that name.
 
     Raises RequestError NOT_FOUND when there is none, and INVALID_ARGUMENT when several have the name or none is given.
@@ -61,15 +61,15 @@ def find(state: HpaState, request: Named) -> ScaledWorkload | RefusedPolicy:
         one = state.policies.get((namespace, request.name))
         found = [] if one is None else [one]
     elif request.policy:
-        found = state.policies.named(namespace, request.policy)
+        found = state.policies.policies_named(namespace, request.policy)
     else:
-        raise invalid("name, policy", "", "the workload's name, or the policy's own")
+        raise invalid_argument_error("name, policy", "", "the workload's name, or the policy's own")
     found = [one for one in found if request.kind in ("", one.declared.kind)]
     if not found:
         raise RequestError("NOT_FOUND", f"{namespace}/{request.name or request.policy}: no scale policy of this name")
     if len(found) > 1:
         kinds = ", ".join(f"{one.declared.kind} of {one.key[1]}" for one in found)
-        raise invalid("policy", request.policy, f"a policy with the workload's name, or a kind: {kinds}")
+        raise invalid_argument_error("policy", request.policy, f"a policy with the workload's name, or a kind: {kinds}")
     return found[0]
 
 
@@ -83,7 +83,7 @@ def policy_reply(
         warnings, targets = (f"refused: {one.why}; nothing is decided from it",), "refused"
     else:
         least, most, warnings = one.policy.least, one.policy.most, one.policy.warnings
-        targets = _targets(state, one)
+        targets = _targets_text(state, one)
     return PolicyReply(
         namespace=one.key[0],
         name=one.key[1],
@@ -96,13 +96,13 @@ def policy_reply(
         warnings=warnings,
         replicas_min=least,
         replicas_max=most,
-        replicas=state.current(one.key),
+        replicas=state.current_replicas(one.key),
         replicas_desired=decided.replicas if decided is not None else -1,
         targets=targets,
     )
 
 
-def _targets(state: HpaState, scaled: ScaledWorkload) -> str:
+def _targets_text(state: HpaState, scaled: ScaledWorkload) -> str:
     """Shows metrics against their targets in one line, as many metrics as fit."""
     said, size = list[str](), 0
     for one in metrics(state, scaled):
@@ -110,7 +110,7 @@ def _targets(state: HpaState, scaled: ScaledWorkload) -> str:
         size += len(said[-1])
         if size > TARGETS_MAX:
             break
-    return cut_bytes(", ".join(said), TARGETS_MAX)
+    return cut_text_to_bytes(", ".join(said), TARGETS_MAX)
 
 
 class PolicyPage:
@@ -125,7 +125,7 @@ class PolicyPage:
     def __init__(self, state: HpaState, request: ListPoliciesRequest) -> None:
         """Begins a page. Raises RequestError if page_size is negative."""
         if request.page_size < 0:
-            raise invalid("page_size", request.page_size, "0 or more")
+            raise invalid_argument_error("page_size", request.page_size, "0 or more")
         self._state = state
         self._namespace = request.namespace
         self._size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
@@ -154,7 +154,7 @@ class PolicyPage:
         return ListPoliciesReply(tuple(self._policies), token, stale=False)
 
     def _next(self) -> ScaledWorkload | RefusedPolicy | None:
-        return self._state.policies.after(self._last, self._namespace)
+        return self._state.policies.next_policy_after(self._last, self._namespace)
 
 
 def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPoliciesReply:
@@ -168,8 +168,8 @@ def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPolicies
 def explain(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) -> ExplainPolicyReply:
     """Returns why a workload has its present size: metrics, rules, conditions and pods."""
     if isinstance(scaled, RefusedPolicy):
-        return _refused(state, scaled)
-    sized = state.explained(scaled)
+        return _explain_refused_policy(state, scaled)
+    sized = state.last_sizing_result(scaled)
     decided = state.decided.get(scaled.key)
     return ExplainPolicyReply(
         policy=policy_reply(state, scaled),
@@ -193,7 +193,7 @@ def _reason(sized: SizingResult, of_last_change: str) -> str:
     return "" if kept else sized.reason or of_last_change
 
 
-def _refused(state: HpaState, refused: RefusedPolicy) -> ExplainPolicyReply:
+def _explain_refused_policy(state: HpaState, refused: RefusedPolicy) -> ExplainPolicyReply:
     condition = ScaleCondition(CONDITION_TYPES["scaling_active"], STATUSES[False], "PolicyRefused", refused.why)
     return ExplainPolicyReply(
         policy=policy_reply(state, refused),
@@ -241,11 +241,11 @@ def _pods(state: HpaState, scaled: ScaledWorkload) -> Iterator[PodsInCluster]:
 
 def metrics(state: HpaState, scaled: ScaledWorkload) -> Iterator[ExplainedMetric]:
     """Yields each metric with its target, and the number that it alone asks for."""
-    case = state.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms))
-    for said in state.explained(scaled).reads:
+    case = state.sizing_case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms))
+    for said in state.last_sizing_result(scaled).reads:
         read = said.read
         proposal = _proposal(case, said)
-        unit = _unit(said.metric)
+        unit = _milli_per_unit(said.metric)
         yield ExplainedMetric(
             metric=said.name,
             source=read.source,
@@ -261,7 +261,7 @@ def metrics(state: HpaState, scaled: ScaledWorkload) -> Iterator[ExplainedMetric
         )
 
 
-def _unit(metric: Metric | None) -> int:
+def _milli_per_unit(metric: Metric | None) -> int:
     """Returns the thousandths in one unit of a target's amount. Percents are whole numbers."""
     return 1000 if metric is not None and metric.target.kind == UTILIZATION else 1
 
@@ -271,10 +271,10 @@ def _proposal(case: SizingCase, said: MetricRead) -> Proposal | None:
     if said.metric is None or autoscaler is None or case.current < 0:
         return None
     scale = ScaleTargetSize(case.current, case.inputs.status_replicas(case.current))
-    seen = case.inputs.clusters.seen(case.now_ms, case.rules)
-    scene = scene_of(autoscaler, scale, seen, case.rules.settings, case.now_ms)
+    seen = case.inputs.clusters.pods_seen(case.now_ms, case.rules)
+    scene = replica_context_of(autoscaler, scale, seen, case.rules.settings, case.now_ms)
     try:
-        return propose(said.metric, said.read.reading, scene)
+        return propose_replicas(said.metric, said.read.reading, scene)
     except FAILURES:
         return None
 
@@ -288,7 +288,7 @@ def _target(case: SizingCase, said: MetricRead) -> str:
     amount = said.metric.target.amount or 0
     if said.metric.target.kind == UTILIZATION:
         return f"{amount}%"
-    return quantity(amount) + ("" if said.metric.target.kind == VALUE else " (avg)")
+    return quantity_text(amount) + ("" if said.metric.target.kind == VALUE else " (avg)")
 
 
 def _value(said: MetricRead, proposal: Proposal | None) -> str:
@@ -299,10 +299,10 @@ def _value(said: MetricRead, proposal: Proposal | None) -> str:
     if said.metric.target.kind == UTILIZATION:
         return f"{proposal.percent}%" if proposal.percent is not None else ""
     if proposal.milli == INT64_MIN:  # This is Kubernetes' average over no replicas.
-        return "" if said.read.value_milli is None else quantity(said.read.value_milli)
-    return "" if proposal.milli is None else quantity(proposal.milli)
+        return "" if said.read.value_milli is None else quantity_text(said.read.value_milli)
+    return "" if proposal.milli is None else quantity_text(proposal.milli)
 
 
-def quantity(milli: int) -> str:
+def quantity_text(milli: int) -> str:
     """Returns an amount as Kubernetes writes it: whole, or in thousandths."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"

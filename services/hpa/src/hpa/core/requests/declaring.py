@@ -9,7 +9,7 @@ from hpa.core.heard.heard import WorkloadKey
 from hpa.core.manifests.attached import AttachedPolicy, read_attached
 from hpa.core.manifests.scale_policy import ScalePolicy
 from hpa.core.own.calendar import SinglePeriod
-from hpa.core.requests.answers import find, policy_reply
+from hpa.core.requests.answers import find_policy, policy_reply
 from hpa.core.scaled import ScaledWorkload
 from hpa.core.state import HpaState
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
@@ -17,7 +17,7 @@ from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, PolicyReply
 from spillway.events import Event
 from spillway.events_scaling import ScalePolicyDeclared
-from spillway.kubernetes.manifest_text import canonical, read_object
+from spillway.kubernetes.manifest_text import canonical_json, read_object
 from spillway.model import NO_GENERATION, Generation
 
 Written = Event | Tombstone
@@ -51,14 +51,14 @@ def read_request(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int
 ) -> tuple[AttachedPolicy, ScalePolicyDeclared]:
     """Returns the policy of the request, and the event that declares it. Raises RequestError."""
-    text = canonical(read_object(request.manifest, "manifest"))
+    text = canonical_json(read_object(request.manifest, "manifest"))
     as_followed = read_object(text.decode(), "manifest, as JSON")  # Reads the text as followers will.
     policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)
     key = (policy.target.namespace, policy.target.name)
     return policy, ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
 
 
-def declare(
+def declare_policy(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> PolicyDecision:
     """Returns the outcome of the request. It has no events when the same policy was declared before.
@@ -75,28 +75,32 @@ def declare(
             f"{'/'.join(key)}: {known.declared.kind} {known.declared.policy} scales it already:"
             " a workload has at most one scale policy; delete that one first",
         )
-    warnings = (*unasked(event), *_over(policy, now_ms), *_cut(policy, state.current(key)))
+    warnings = (
+        *unasked(event),
+        *_ended_window_warnings(policy, now_ms),
+        *_cut_replicas_warnings(policy, state.current_replicas(key)),
+    )
     if known is not None and known.declared.manifest == text:
-        return PolicyDecision([], _warned(policy_reply(state, known), warnings))
+        return PolicyDecision([], _reply_with_warnings(policy_reply(state, known), warnings))
     if request.plan_only:
         planned = ScaledWorkload(replace(event, generation=NO_GENERATION), policy)
-        return PolicyDecision([], _warned(policy_reply(state, planned, changed=True), warnings))
-    if not state.is_whole(key):
+        return PolicyDecision([], _reply_with_warnings(policy_reply(state, planned, changed=True), warnings))
+    if not state.is_fully_decided(key):
         raise LeftBefore(key)
     events: list[Written] = []
-    same = state.policies.named(policy.target.namespace, policy.name, policy.kind)  # For any workload.
+    same = state.policies.policies_named(policy.target.namespace, policy.name, policy.kind)  # For any workload.
     others = [one.key for one in same if one.key != key]
     draft = Draft(state, (key, *others))
     for left in others:
-        draft.state.delete(left)
+        draft.state.forget_policy(left)
         events.extend(_tombstones(*left))
         warnings = (*warnings, f"{'/'.join(left)}: not scaled by it any more, keeps the replicas that it has")
-    events.extend(draft.state.declare(event))
+    events.extend(draft.state.put_policy_in_force(event))
     reply = policy_reply(draft.state, draft.state.scaled[key], changed=True)
-    return PolicyDecision(events, _warned(reply, warnings), draft)
+    return PolicyDecision(events, _reply_with_warnings(reply, warnings), draft)
 
 
-def _over(policy: AttachedPolicy, now_ms: int) -> Iterable[str]:
+def _ended_window_warnings(policy: AttachedPolicy, now_ms: int) -> Iterable[str]:
     """Yields a warning for each window of the calendar that ended in the past and never opens again."""
     windows = policy.wanted.calendar if isinstance(policy.wanted, ScalePolicy) else ()
     for index, window in enumerate(windows):
@@ -104,7 +108,7 @@ def _over(policy: AttachedPolicy, now_ms: int) -> Iterable[str]:
             yield f"ScalePolicy.spec.calendar[{index}].until: window {window.name} is over: it has no effect"
 
 
-def _cut(policy: AttachedPolicy, replicas: int) -> Iterable[str]:
+def _cut_replicas_warnings(policy: AttachedPolicy, replicas: int) -> Iterable[str]:
     """Yields a warning when the policy removes replicas at once, as every HorizontalPodAutoscaler does.
 
     replicas: the present number of replicas.
@@ -114,19 +118,19 @@ def _cut(policy: AttachedPolicy, replicas: int) -> Iterable[str]:
         yield f"{now}, above the maximum of {policy.most}: they are cut to {policy.most}"
 
 
-def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:
+def _reply_with_warnings(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:
     not_declared = () if reply.replicas >= 0 else (NOT_DECLARED,)
     return replace(reply, warnings=(*reply.warnings, *warnings, *not_declared))
 
 
-def delete(state: HpaState, request: DeletePolicyRequest) -> PolicyDecision:
+def delete_policy(state: HpaState, request: DeletePolicyRequest) -> PolicyDecision:
     """Deletes the policy and its state; the workload keeps its size.
 
     Does not change the state. Raises RequestError NOT_FOUND.
     """
-    scaled = find(state, request)
+    scaled = find_policy(state, request)
     draft = Draft(state, (scaled.key,))
-    draft.state.delete(scaled.key)
+    draft.state.forget_policy(scaled.key)
     return PolicyDecision(list(_tombstones(*scaled.key)), policy_reply(state, scaled, changed=True), draft)
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size, odd_partitions
+from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_bytes_max, find_partitions_fault
 from hpa.core.manifests.attached import AttachedPolicy
-from hpa.core.named import is_named, names_of
+from hpa.core.named import input_names_of, is_input_named
 from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 from spillway.api_scaling import ReportAnswer
 from spillway.events_scaling import BacklogObserved, LoadObserved
-from spillway.texts import cut_bytes
+from spillway.texts import cut_text_to_bytes
 
 ITEMS_MAX: Final = 5_000
 TEXT_MAX: Final = 1_000
@@ -43,19 +43,19 @@ class ReportCheck:
         self._expected: dict[tuple[str, str, type], str] = {}
         """By workload and kind of report, what a refusal says of the policy's names. It is made once."""
 
-    def accepted(self, reports: Sequence[Reported]) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
+    def accept_reports(self, reports: Sequence[Reported]) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
         """Returns (reports to publish, an answer for each report)."""
         taken: list[Reported] = []
         answers = []
         for report in reports:
             try:
-                taken.append(self._checked(report))
+                taken.append(self._checked_report(report))
                 answers.append(ReportAnswer("OK"))
             except RequestError as error:
-                answers.append(ReportAnswer(error.code, cut_bytes(error.text, ANSWER_BYTES_MAX)))
+                answers.append(ReportAnswer(error.code, cut_text_to_bytes(error.text, ANSWER_BYTES_MAX)))
         return taken, tuple(answers)
 
-    def _checked(self, report: Reported) -> Reported:
+    def _checked_report(self, report: Reported) -> Reported:
         namespace = report.namespace or "default"
         scaled = self._state.scaled.get((namespace, report.name))
         if (namespace, report.name) in self._state.refused:
@@ -66,38 +66,38 @@ class ReportCheck:
         report = replace(report, namespace=namespace, at_ms=report.at_ms or self._now_ms)
         for field, length, most in _lengths(report):
             if length > most:
-                raise invalid(field, f"{length} bytes", f"at most {most}")
+                raise invalid_argument_error(field, f"{length} bytes", f"at most {most}")
         if isinstance(report, LoadObserved):
             if not report.metric:
-                raise invalid("metric", "", "the name of the metric in the policy")
+                raise invalid_argument_error("metric", "", "the name of the metric in the policy")
             if report.value_milli < 0:
-                raise invalid("value_milli", report.value_milli, "0 or more")
-            return self._named(scaled.policy, report)
+                raise invalid_argument_error("value_milli", report.value_milli, "0 or more")
+            return self._report_named_by_policy(scaled.policy, report)
         if not report.group:
-            raise invalid("group", "", "a consumer group")
-        if (size := backlog_size(report)) > BACKLOGS_MAX:
+            raise invalid_argument_error("group", "", "a consumer group")
+        if (size := backlog_bytes_max(report)) > BACKLOGS_MAX:
             what = f"{len(report.partitions)} partitions, {size} bytes"
-            raise invalid(
+            raise invalid_argument_error(
                 "partitions",
                 what,
                 f"at most {BACKLOGS_MAX} bytes: {PARTITION_BYTES} for each partition, and the topic's name",
             )
-        if not report.trouble and (odd := odd_partitions(report)):
-            raise invalid(
+        if not report.trouble and (odd := find_partitions_fault(report)):
+            raise invalid_argument_error(
                 "partitions", odd, "every partition of the topic once, or no partitions and the reason in trouble"
             )
         for one in report.partitions:
             if one.partition < 0 or one.latest < -1 or one.committed < -1:
                 offsets = (one.partition, one.latest, one.committed)
-                raise invalid("partitions", offsets, "offsets of 0 or more; −1: unknown")
-        return self._named(scaled.policy, report)
+                raise invalid_argument_error("partitions", offsets, "offsets of 0 or more; −1: unknown")
+        return self._report_named_by_policy(scaled.policy, report)
 
-    def _named(self, policy: AttachedPolicy, report: Reported) -> Reported:
+    def _report_named_by_policy(self, policy: AttachedPolicy, report: Reported) -> Reported:
         """Returns the report, which must be one that the policy uses.
 
         Otherwise raises RequestError NOT_FOUND, whose text lists the first metrics of the policy.
         """
-        if is_named(policy, report):
+        if is_input_named(policy, report):
             return report
         if isinstance(report, BacklogObserved):
             what = f"group {report.group}, topic {report.topic or 'any'}"
@@ -106,21 +106,23 @@ class ReportCheck:
             what = f"metric {report.metric}" + (f" of {of}" if of else "")
         key = (report.namespace, report.name, type(report))
         if key not in self._expected:
-            self._expected[key] = _first_names(names_of(policy, report))
+            self._expected[key] = _first_names(input_names_of(policy, report))
         expected = self._expected[key]
         raise RequestError("NOT_FOUND", f"{what}: {policy.kind} {policy.name} does not use it; expected {expected}")
 
 
 def _first_names(names: Sequence[str]) -> str:
     more = (f"{len(names) - NAMES_TOLD} more",) if len(names) > NAMES_TOLD else ()
-    return cut_bytes("; ".join((*names[:NAMES_TOLD], *more)), ANSWER_BYTES_MAX) or "no report of that kind"
+    return cut_text_to_bytes("; ".join((*names[:NAMES_TOLD], *more)), ANSWER_BYTES_MAX) or "no report of that kind"
 
 
 def _check_time(at_ms: int, now_ms: int, rules: HpaRules) -> None:
     if not 0 <= at_ms <= now_ms + rules.future_max_ms:
-        raise invalid("at_ms", at_ms, f"0 (now), or up to now, {now_ms}")
+        raise invalid_argument_error("at_ms", at_ms, f"0 (now), or up to now, {now_ms}")
     if at_ms and at_ms < now_ms - rules.load_age_max_ms:
-        raise invalid("at_ms", at_ms, f"0 (now), or milliseconds of the last {rules.load_age_max_ms // 1000} s")
+        raise invalid_argument_error(
+            "at_ms", at_ms, f"0 (now), or milliseconds of the last {rules.load_age_max_ms // 1000} s"
+        )
 
 
 def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:

@@ -24,9 +24,15 @@ from hpa.core.kubernetes.deciding import (
     AutoscalerState,
     Decision,
     ScaleTargetSize,
-    without_scale,
+    decision_without_scale,
 )
-from hpa.core.kubernetes.evaluating import NOTHING_DECIDED, Evaluation, ObservedMetrics, ScalingState, evaluate
+from hpa.core.kubernetes.evaluating import (
+    NOTHING_DECIDED,
+    Evaluation,
+    ObservedMetrics,
+    ScalingState,
+    evaluate_autoscaler,
+)
 from hpa.core.kubernetes.policy import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Autoscaler, Metric
 from hpa.core.kubernetes.proposals import Reading
 from hpa.core.manifests.attached import AttachedPolicy
@@ -126,15 +132,15 @@ class SizingCase(Struct, frozen=True):
         return self.moment.rules
 
 
-def compose_autoscaler(case: SizingCase, autoscaler: Autoscaler) -> SizingResult:
+def decide_by_autoscaler(case: SizingCase, autoscaler: Autoscaler) -> SizingResult:
     """Returns the decision that Kubernetes' controller makes for this autoscaler."""
     reads = tuple([read_metric(metric, case.inputs, case.moment) for metric in autoscaler.metrics])
-    return sized_by(case, autoscaler, reads)
+    return decide_by_readings(case, autoscaler, reads)
 
 
-def sized_by(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReading, ...]) -> SizingResult:
+def decide_by_readings(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReading, ...]) -> SizingResult:
     """Returns an autoscaler's decision from readings, one for each metric."""
-    found = evaluation(case, autoscaler, tuple([read.reading for read in reads]))
+    found = evaluate_case(case, autoscaler, tuple([read.reading for read in reads]))
     decision = found.decision
     return SizingResult(
         current=case.current,
@@ -147,15 +153,15 @@ def sized_by(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReadin
         reads=tuple(
             [MetricRead(metric.name, read, metric) for metric, read in zip(autoscaler.metrics, reads, strict=True)]
         ),
-        rules=bound_rules(decision),
+        rules=rules_in_effect(decision),
     )
 
 
-def evaluation(case: SizingCase, autoscaler: Autoscaler, readings: tuple[Reading, ...]) -> Evaluation:
+def evaluate_case(case: SizingCase, autoscaler: Autoscaler, readings: tuple[Reading, ...]) -> Evaluation:
     scale = ScaleTargetSize(case.current, case.inputs.status_replicas(case.current))
-    observed = ObservedMetrics(scale, case.inputs.clusters.seen(case.now_ms, case.rules), readings)
+    observed = ObservedMetrics(scale, case.inputs.clusters.pods_seen(case.now_ms, case.rules), readings)
     rules = case.rules
-    return evaluate(autoscaler, observed, case.before.scaling, rules.settings, case.now_ms, rules.mode)
+    return evaluate_autoscaler(autoscaler, observed, case.before.scaling, rules.settings, case.now_ms, rules.mode)
 
 
 def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | None:
@@ -184,11 +190,11 @@ def _first_due(case: SizingCase, found: Evaluation, reads: tuple[MetricReading, 
         scaled = found.decision.replicas is not None
         why = "the size has just changed" if scaled else "a window or a period ends, or a new pod's cpu begins to count"
         return NextEvaluation(first_ms, why)
-    due = next((due for due in reads_due(reads) if due.at_ms == first_ms), None)
-    return due or NextEvaluation(first_ms, f"cluster {clusters.lost_at(first_ms, case.rules)} counts as lost")
+    due = next((due for due in dues_of_readings(reads) if due.at_ms == first_ms), None)
+    return due or NextEvaluation(first_ms, f"cluster {clusters.cluster_lost_at(first_ms, case.rules)} counts as lost")
 
 
-def reads_due(reads: Iterable[MetricReading]) -> Iterable[NextEvaluation]:
+def dues_of_readings(reads: Iterable[MetricReading]) -> Iterable[NextEvaluation]:
     """Yields the times at which these readings may change without a new record, each with the reason."""
     for read in reads:
         if read.due_ms is not None:
@@ -197,7 +203,7 @@ def reads_due(reads: Iterable[MetricReading]) -> Iterable[NextEvaluation]:
             yield NextEvaluation(read.due_ms, why)
 
 
-def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
+def rules_in_effect(decision: Decision) -> tuple[ExplainedRule, ...]:
     """Returns the autoscaler's rules that changed the number asked for, in their order."""
     asked, left, desired = decision.asked, decision.stabilized, decision.desired
     if asked is None or left is None or asked == desired:
@@ -216,7 +222,7 @@ def bound_rules(decision: Decision) -> tuple[ExplainedRule, ...]:
     return tuple(found)
 
 
-def why_not_there(case: SizingCase) -> str:
+def reason_not_scalable(case: SizingCase) -> str:
     """Returns the reason why the workload cannot be scaled now, for the user; empty if it can."""
     declared, target = case.inputs.declared, case.policy.target
     if declared is None:
@@ -226,9 +232,9 @@ def why_not_there(case: SizingCase) -> str:
     return "" if declared.kind == target.kind else f"the workload is a {declared.kind}, not a {target.kind}"
 
 
-def not_there(case: SizingCase, why: str) -> SizingResult:
+def result_not_scalable(case: SizingCase, why: str) -> SizingResult:
     """Returns a decision that changes nothing and gives the reason in a condition."""
     known = case.before.scaling
-    decided = without_scale(AutoscalerState(known.history, known.conditions, known.desired), case.current, why)
+    decided = decision_without_scale(AutoscalerState(known.history, known.conditions, known.desired), case.current, why)
     state = replace(known, conditions=decided.conditions, asking=False)
     return SizingResult(case.current, None, replace(case.before, scaling=state, at_ms=case.now_ms), None, why)

@@ -6,24 +6,32 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.heard.readings import MetricReading, read_kafka, read_one
+from hpa.core.heard.readings import MetricReading, read_kafka, read_one_series
 from hpa.core.keda.kafka import PartitionOffsets, partition_lag
 from hpa.core.kubernetes.behavior import TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
-from hpa.core.kubernetes.pods import ready_running
+from hpa.core.kubernetes.pods import count_ready_pods
 from hpa.core.kubernetes.proposals import SeriesReading, UnavailableMetric
 from hpa.core.manifests.scale_policy import Drain, ScalePolicy
-from hpa.core.own.calendar import CalendarBound, bound_by
+from hpa.core.own.calendar import CalendarBound, apply_open_windows
 from hpa.core.own.draining import DrainWish
 from hpa.core.own.headroom import headroom_due_s, headroom_replicas, open_percents
-from hpa.core.own.queue_state import Offsets, QueueObservation, QueueState, decided, learned, rate_of, runs_of
+from hpa.core.own.queue_state import (
+    Offsets,
+    QueueObservation,
+    QueueState,
+    decide_drain_size,
+    learned_replica_rate,
+    runs_of,
+    state_with_observation,
+)
 from hpa.core.sizing.composing import (
     MetricRead,
     NextEvaluation,
     SizingCase,
     SizingResult,
-    compose_autoscaler,
+    decide_by_autoscaler,
+    dues_of_readings,
     first_due,
-    reads_due,
 )
 from spillway.api_scaling import ExplainedRule
 
@@ -45,31 +53,31 @@ class SizeProposal(Struct, frozen=True):
     queue: QueueState | None = None
 
 
-def compose_own(case: SizingCase, policy: ScalePolicy) -> SizingResult:
+def decide_by_scale_policy(case: SizingCase, policy: ScalePolicy) -> SizingResult:
     """Returns the largest size that is asked for, within the bounds of the calendar."""
     wishes = list(_wishes(case, policy))
     alone = policy.min_replicas if policy.autoscaler is None else policy.autoscaler.min_replicas
     asked = max((wish.replicas for wish in wishes), default=alone)
     now_s = case.now_ms // 1000
     bounded = min(max(asked, policy.min_replicas), policy.max_replicas)
-    least = bound_by(policy.calendar, bounded, case.current, now_s)
-    most = bound_by(policy.calendar, policy.max_replicas, case.current, now_s)
+    least = apply_open_windows(policy.calendar, bounded, case.current, now_s)
+    most = apply_open_windows(policy.calendar, policy.max_replicas, case.current, now_s)
     dues = [*_wishes_due(wishes), *_calendar_due(least)]
     if policy.autoscaler is None:
         found = _without_metrics(case, least.replicas)
     else:
         most = replace(most, replicas=max(most.replicas, least.replicas))
         bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=most.replicas, from_zero=True)
-        found = compose_autoscaler(case, bounds)
+        found = decide_by_autoscaler(case, bounds)
         if case.current == 0 and found.replicas is None and least.replicas > 0:
             found = replace(found, replicas=least.replicas, reason="at least so many are asked for")
         dues += [found.due] if found.due is not None else []
     queue = next((wish.queue for wish in wishes if wish.queue is not None), found.remembered.queue)
     found = replace(found, remembered=replace(found.remembered, queue=queue), due=first_due(dues, case.now_ms))
-    return _said(found, wishes, policy, (least, most))
+    return _with_explanation(found, wishes, policy, (least, most))
 
 
-def _said(
+def _with_explanation(
     found: SizingResult, wishes: list[SizeProposal], policy: ScalePolicy, bounds: tuple[CalendarBound, CalendarBound]
 ) -> SizingResult:
     """Returns the decision with its explanation: the largest number asked for, by whom, and the rules that changed it.
@@ -128,7 +136,7 @@ def _wishes(case: SizingCase, policy: ScalePolicy) -> Iterator[SizeProposal]:
 
 
 def _wishes_due(wishes: list[SizeProposal]) -> Iterator[NextEvaluation]:
-    yield from reads_due(wish.said.read for wish in wishes)
+    yield from dues_of_readings(wish.said.read for wish in wishes)
     for wish in wishes:
         if wish.due_s is not None:
             yield NextEvaluation(wish.due_s * 1000, f"the times of {wish.said.name}")
@@ -143,13 +151,13 @@ def _drain_wish(case: SizingCase, policy: ScalePolicy, drain: Drain) -> SizeProp
     read = read_kafka(drain.queue, case.inputs, case.moment)
     if isinstance(read.reading, UnavailableMetric):
         return SizeProposal(case.current, MetricRead(DRAIN, read, replicas=None))
-    state = learned(case.before.queue, _seen(case, drain))
-    wish, state = decided(state, drain.service, drain.target, (policy.min_replicas, policy.max_replicas))
-    read = replace(read, detail=_drained(wish, rate_of(state.work, drain.service.rate)))
+    state = state_with_observation(case.before.queue, _queue_observation(case, drain))
+    wish, state = decide_drain_size(state, drain.service, drain.target, (policy.min_replicas, policy.max_replicas))
+    read = replace(read, detail=_drain_detail(wish, learned_replica_rate(state.work, drain.service.rate)))
     return SizeProposal(wish.replicas, MetricRead(DRAIN, read, replicas=wish.replicas), queue=state)
 
 
-def _seen(case: SizingCase, drain: Drain) -> QueueObservation:
+def _queue_observation(case: SizingCase, drain: Drain) -> QueueObservation:
     """Returns a readable backlog as an observation, with the partitions in the order of their topics and numbers.
 
     A partition without a committed offset gets the lag that KEDA counts for it.
@@ -160,20 +168,20 @@ def _seen(case: SizingCase, drain: Drain) -> QueueObservation:
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in sorted(backlog.rows)
     ]
-    found, chosen = [], [row for row in rows if drain.queue.means(row.topic, row.partition)]
+    found, chosen = [], [row for row in rows if drain.queue.has_partition(row.topic, row.partition)]
     for row in chosen:
         if row.latest is not None:
             waited_ms = max(0, backlog.at_ms - (since[row.topic, row.partition] or backlog.at_ms))
             never = row.committed is None
             lag = partition_lag(drain.queue, row, {})[1]
             found.append(Offsets(row.latest, row.latest - lag, waited_ms / 1000, never))
-    pods = case.inputs.clusters.seen(case.now_ms, case.rules).pods
-    reading = ready_running(pods) if pods else case.current
+    pods = case.inputs.clusters.pods_seen(case.now_ms, case.rules).pods
+    reading = count_ready_pods(pods) if pods else case.current
     runs = runs_of((row.topic, row.partition) for row in chosen if row.latest is not None)
     return QueueObservation(backlog.at_ms, tuple(found), case.current, reading, runs)
 
 
-def _drained(wish: DrainWish, rate: float) -> str:
+def _drain_detail(wish: DrainWish, rate: float) -> str:
     hot = f", {wish.hot} partitions too slow for one replica" if wish.hot else ""
     return f"{wish.reason}: drained in {wish.drained_s:.0f} s at {rate:g} records a second of a replica{hot}"
 
@@ -184,7 +192,7 @@ def _headroom_wish(case: SizingCase, policy: ScalePolicy) -> SizeProposal:
     now_s = case.now_ms // 1000
     due_s = headroom_due_s(policy.headroom, now_s)
     classes = sorted(open_percents(policy.headroom, now_s))
-    reads = {name: read_one(HEADROOM, name, HEADROOM, case.inputs, case.moment) for name in classes}
+    reads = {name: read_one_series(HEADROOM, name, HEADROOM, case.inputs, case.moment) for name in classes}
     oldest_ms = min((read.oldest_ms for read in reads.values()), default=0)
     unknown = {name: read for name, read in reads.items() if read.value_milli is None}
     if unknown:

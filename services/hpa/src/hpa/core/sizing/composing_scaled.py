@@ -15,8 +15,8 @@ from hpa.core.keda.executor import (
     PAUSED_SCALE_OUT,
     PolledTriggers,
     PollOutcome,
-    autoscaler_active,
-    executed,
+    autoscaler_active_condition,
+    decide_poll_outcome,
 )
 from hpa.core.keda.fallback import (
     FAILING,
@@ -26,17 +26,17 @@ from hpa.core.keda.fallback import (
     Trigger,
     TriggerHealth,
     TriggerMetric,
-    answer,
+    answer_of_trigger,
 )
 from hpa.core.keda.formula import composite_milli
 from hpa.core.keda.functions import ExpressionFailed
-from hpa.core.kubernetes.behavior import ReplicaBounds, limit_rate, with_scaled
+from hpa.core.kubernetes.behavior import ReplicaBounds, limit_rate, with_size_change
 from hpa.core.kubernetes.deciding import DISABLED, SCALING_ACTIVE, AutoscalerCondition, with_conditions
 from hpa.core.kubernetes.evaluating import SYNC_PERIOD_MS, ScalingState
-from hpa.core.kubernetes.history import recorded
-from hpa.core.kubernetes.pods import ready_running
-from hpa.core.kubernetes.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Metric, completed
-from hpa.core.kubernetes.proposals import MetricProposal, SeriesReading, UnavailableMetric, asked
+from hpa.core.kubernetes.history import with_recommendation
+from hpa.core.kubernetes.pods import count_ready_pods
+from hpa.core.kubernetes.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Metric, behavior_with_defaults
+from hpa.core.kubernetes.proposals import MetricProposal, SeriesReading, UnavailableMetric, largest_proposal
 from hpa.core.kubernetes.replicas import ReplicaContext
 from hpa.core.manifests.scaled_object import COMPOSITE, ComposedMetric, ScaledObject
 from hpa.core.sizing.composing import (
@@ -45,9 +45,9 @@ from hpa.core.sizing.composing import (
     SizingCase,
     SizingResult,
     SizingState,
+    decide_by_readings,
+    dues_of_readings,
     first_due,
-    reads_due,
-    sized_by,
 )
 from spillway.api_scaling import ExplainedRule
 
@@ -71,33 +71,39 @@ class Polls(Struct, frozen=True):
     dues: tuple[NextEvaluation, ...]
 
 
-def compose_scaled(case: SizingCase, scaled: ScaledObject) -> SizingResult:
+def decide_by_scaled_object(case: SizingCase, scaled: ScaledObject) -> SizingResult:
     """Returns the decision of one KEDA polling interval. hpa makes it when an input changed or when it is due."""
-    polls = _poll(case, scaled)
-    before = _before(case, scaled)
+    polls = _poll_triggers(case, scaled)
+    before = _state_until_now(case, scaled)
     wanted = scaled.activation
     if not polls.seen:
         wanted = replace(wanted, fallback_replicas=None)
-    outcome = executed(wanted, _polled(case, before, polls, scaled), case.now_ms)
+    outcome = decide_poll_outcome(wanted, _executor_input(case, before, polls, scaled), case.now_ms)
     if PAUSED_REPLICAS in wanted.annotations:
         paused = int(wanted.annotations[PAUSED_REPLICAS])
-        return _finished(case, scaled, polls, _to(case, before, paused, "paused-replicas"), outcome)
-    remembered = _renewed(before, polls.active or wanted.says(FORCE_ACTIVATION), outcome, case.now_ms)
+        return _complete_result(
+            case, scaled, polls, _resize_without_limits(case, before, paused, "paused-replicas"), outcome
+        )
+    remembered = _state_after_poll(
+        before, polls.active or wanted.has_true_annotation(FORCE_ACTIVATION), outcome, case.now_ms
+    )
     case = replace(case, before=remembered)
-    if wanted.says(PAUSED):
-        found = _resting(case)
+    if wanted.has_true_annotation(PAUSED):
+        found = _unchanged_result(case)
     elif outcome.replicas is not None and case.current == 0 and outcome.replicas > 0:
-        found = _from_zero(case, scaled.autoscaler, polls.reads, outcome.replicas)
+        found = _scale_from_zero(case, scaled.autoscaler, polls.reads, outcome.replicas)
     elif outcome.replicas is not None:
-        found = _to(case, remembered, outcome.replicas, "triggers" if polls.active else "no trigger is active")
+        found = _resize_without_limits(
+            case, remembered, outcome.replicas, "triggers" if polls.active else "no trigger is active"
+        )
     elif not (polls.active or polls.failed) and case.current <= (wanted.idle_replicas or 0):
-        found = _resting(case)
+        found = _unchanged_result(case)
     else:
-        found = sized_by(case, _as_paused(case, scaled), polls.reads)
-    return _finished(case, scaled, polls, found, outcome)
+        found = decide_by_readings(case, _autoscaler_with_pauses(case, scaled), polls.reads)
+    return _complete_result(case, scaled, polls, found, outcome)
 
 
-def _resting(case: SizingCase) -> SizingResult:
+def _unchanged_result(case: SizingCase) -> SizingResult:
     """Returns a decision that changes nothing, because neither the triggers nor the autoscaler ask for anything.
 
     At zero replicas, the autoscaler's condition says that scaling is disabled.
@@ -108,21 +114,21 @@ def _resting(case: SizingCase) -> SizingResult:
     return SizingResult(case.current, None, replace(case.before, scaling=scaling, at_ms=case.now_ms), None)
 
 
-def _before(case: SizingCase, scaled: ScaledObject) -> SizingState:
+def _state_until_now(case: SizingCase, scaled: ScaledObject) -> SizingState:
     """Returns the earlier state, up to now. No input changed since, so triggers active then were active until now."""
     before = case.before
     return replace(before, last_active_ms=case.now_ms - 1) if before.active else before
 
 
-def _renewed(before: SizingState, active: bool, outcome: PollOutcome, now_ms: int) -> SizingState:
+def _state_after_poll(before: SizingState, active: bool, outcome: PollOutcome, now_ms: int) -> SizingState:
     if outcome.renewed:
         return replace(before, active=active, last_active_ms=now_ms)
     return replace(before, active=False)
 
 
-def _polled(case: SizingCase, before: SizingState, polls: Polls, scaled: ScaledObject) -> PolledTriggers:
+def _executor_input(case: SizingCase, before: SizingState, polls: Polls, scaled: ScaledObject) -> PolledTriggers:
     return PolledTriggers(
-        active=polls.active or scaled.always_active,
+        active=polls.active or scaled.is_always_active,
         failed=polls.failed,
         replicas=case.current,
         created_ms=before.created_ms or case.moment.since_ms,
@@ -133,22 +139,22 @@ def _polled(case: SizingCase, before: SizingState, polls: Polls, scaled: ScaledO
 # ── Triggers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _poll(case: SizingCase, scaled: ScaledObject) -> Polls:
+def _poll_triggers(case: SizingCase, scaled: ScaledObject) -> Polls:
     reads = [read_trigger(named, case.inputs, case.moment) for named in scaled.triggers]
-    answers = [_answered(case, scaled, index, read) for index, read in enumerate(reads)]
+    answers = [_trigger_answer(case, scaled, index, read) for index, read in enumerate(reads)]
     failed = any(read.failing_ms for read in reads)
     seen = all(read.failures for read in reads if read.failing_ms)
     fallback = "" if scaled.fallback is None or not failed else "FallbackExists"
-    dues = tuple(reads_due(reads))
+    dues = tuple(dues_of_readings(reads))
     active = any(read.active for read in reads)
-    external = [_as_read(read, found) for read, found in zip(reads, answers, strict=True)]
+    external = [_reading_with_fallback(read, found) for read, found in zip(reads, answers, strict=True)]
     if scaled.composed is not None:
-        composed = _composed(scaled, scaled.composed, reads, answers, case)
+        composed = _composite_reading(scaled, scaled.composed, reads, answers, case)
         active, external = composed.active, [composed]
         if not failed and isinstance(composed.reading, UnavailableMetric):
             failed, seen = True, False
     others = [metric for metric in scaled.autoscaler.metrics if metric.source != EXTERNAL]
-    found = {metric.name: read for metric, read in zip(_external(scaled), external, strict=True)}
+    found = {metric.name: read for metric, read in zip(_external_metrics(scaled), external, strict=True)}
     by_pods = {id(metric): read_metric(metric, case.inputs, case.moment) for metric in others}
     in_order = (
         found[metric.name] if metric.source == EXTERNAL else by_pods[id(metric)] for metric in scaled.autoscaler.metrics
@@ -156,11 +162,11 @@ def _poll(case: SizingCase, scaled: ScaledObject) -> Polls:
     return Polls(tuple(in_order), active, failed, seen, fallback if any(one.active for one in answers) else "", dues)
 
 
-def _external(scaled: ScaledObject) -> list[Metric]:
+def _external_metrics(scaled: ScaledObject) -> list[Metric]:
     return [metric for metric in scaled.autoscaler.metrics if metric.source == EXTERNAL]
 
 
-def _answered(case: SizingCase, scaled: ScaledObject, index: int, read: MetricReading) -> TriggerMetric:
+def _trigger_answer(case: SizingCase, scaled: ScaledObject, index: int, read: MetricReading) -> TriggerMetric:
     composed = scaled.composed
     name = scaled.triggers[index].metric if composed is None else COMPOSITE
     metric = next(one for one in scaled.autoscaler.metrics if one.name == name)
@@ -170,18 +176,18 @@ def _answered(case: SizingCase, scaled: ScaledObject, index: int, read: MetricRe
         return TriggerMetric(None, None, "" if scaled.fallback is None else NO_FALLBACK_FOUND)
     health = TriggerHealth(read.failures - 1, FAILING) if read.failing_ms else None
     values = read.reading.values_milli if isinstance(read.reading, SeriesReading) else None
-    ready = ready_running(case.inputs.clusters.seen(case.now_ms, case.rules).pods)
-    return answer(trigger, values, scaled.fallback, health, ReplicaCounts(case.current, ready))
+    ready = count_ready_pods(case.inputs.clusters.pods_seen(case.now_ms, case.rules).pods)
+    return answer_of_trigger(trigger, values, scaled.fallback, health, ReplicaCounts(case.current, ready))
 
 
-def _as_read(read: MetricReading, found: TriggerMetric) -> MetricReading:
+def _reading_with_fallback(read: MetricReading, found: TriggerMetric) -> MetricReading:
     """Returns the reading of the trigger's metric, with its own value or the fallback's."""
     if not read.failing_ms or found.values_milli is None:
         return read
     return replace(read, reading=SeriesReading(found.values_milli), detail=f"fallback: {read.trouble}")
 
 
-def _composed(
+def _composite_reading(
     scaled: ScaledObject,
     composed: ComposedMetric,
     reads: list[MetricReading],
@@ -218,11 +224,11 @@ def _composed(
 # ── Sizes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _to(case: SizingCase, before: SizingState, replicas: int, reason: str) -> SizingResult:
+def _resize_without_limits(case: SizingCase, before: SizingState, replicas: int, reason: str) -> SizingResult:
     """Returns a decision for this size without rates and windows. The change counts for later rates."""
     at_ms, scaling = case.now_ms, before.scaling
     behavior = case.policy.autoscaler.behavior if case.policy.autoscaler is not None else None
-    history = with_scaled(scaling.history, behavior, case.current, replicas, at_ms, SYNC_PERIOD_MS)
+    history = with_size_change(scaling.history, behavior, case.current, replicas, at_ms, SYNC_PERIOD_MS)
     scaling = replace(scaling, history=history, desired=replicas, asking=False)
     remembered = replace(before, scaling=scaling, at_ms=at_ms)
     if replicas == case.current:
@@ -232,11 +238,13 @@ def _to(case: SizingCase, before: SizingState, replicas: int, reason: str) -> Si
     )
 
 
-def _from_zero(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReading, ...], least: int) -> SizingResult:
+def _scale_from_zero(
+    case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricReading, ...], least: int
+) -> SizingResult:
     """Returns the decision to go from zero to the size that the triggers ask for, in one step, within the rates."""
     before, now_ms = case.before, case.now_ms
-    scene = ReplicaContext(0, 0, case.inputs.clusters.seen(now_ms, case.rules), now_ms=now_ms)
-    found = asked(autoscaler.metrics, [read.reading for read in reads], scene)
+    scene = ReplicaContext(0, 0, case.inputs.clusters.pods_seen(now_ms, case.rules), now_ms=now_ms)
+    found = largest_proposal(autoscaler.metrics, [read.reading for read in reads], scene)
     wanted = max(found.replicas or 0, least)
     replicas, rules = min(wanted, autoscaler.max_replicas), []
     if wanted != replicas:
@@ -249,8 +257,8 @@ def _from_zero(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricRead
         if limited != replicas:
             rules.append(ExplainedRule("rate", replicas, limited, why))
         replicas = limited
-    sized = _to(case, before, replicas, f"{found.metric or 'a trigger'} is active")
-    scaling = _asking(sized.remembered.scaling, autoscaler, wanted, found, case)
+    sized = _resize_without_limits(case, before, replicas, f"{found.metric or 'a trigger'} is active")
+    scaling = _state_with_number_asked(sized.remembered.scaling, autoscaler, wanted, found, case)
     reads_said = tuple(MetricRead(one.name, read, one) for one, read in zip(autoscaler.metrics, reads, strict=True))
     return replace(
         sized,
@@ -262,14 +270,14 @@ def _from_zero(case: SizingCase, autoscaler: Autoscaler, reads: tuple[MetricRead
     )
 
 
-def _asking(
+def _state_with_number_asked(
     scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: MetricProposal, case: SizingCase
 ) -> ScalingState:
     """Returns the state with the number asked for as its newest step, so that the down-scale window begins with it."""
     window_ms = case.rules.settings.downscale_stabilization_ms
     if autoscaler.behavior is not None:
         window_ms = max(autoscaler.behavior.up.stabilization_ms, autoscaler.behavior.down.stabilization_ms)
-    steps = recorded(scaling.history.steps or (), wanted, case.now_ms, window_ms)
+    steps = with_recommendation(scaling.history.steps or (), wanted, case.now_ms, window_ms)
     conditions = scaling.conditions
     if found.replicas is not None:
         message = f"the HPA was able to successfully calculate a replica count from {found.metric}"
@@ -278,14 +286,17 @@ def _asking(
     return replace(scaling, history=history, conditions=conditions, asking=found.replicas is not None)
 
 
-def _as_paused(case: SizingCase, scaled: ScaledObject) -> Autoscaler:
+def _autoscaler_with_pauses(case: SizingCase, scaled: ScaledObject) -> Autoscaler:
     """Returns the autoscaler without its paused directions. The other directions keep their windows and rates."""
     autoscaler = scaled.autoscaler
-    no_in, no_out = scaled.activation.says(PAUSED_SCALE_IN), scaled.activation.says(PAUSED_SCALE_OUT)
+    no_in, no_out = (
+        scaled.activation.has_true_annotation(PAUSED_SCALE_IN),
+        scaled.activation.has_true_annotation(PAUSED_SCALE_OUT),
+    )
     if not no_in and not no_out:
         return autoscaler
     window_ms = case.rules.settings.downscale_stabilization_ms
-    behavior = autoscaler.behavior or completed(None, None, window_ms)
+    behavior = autoscaler.behavior or behavior_with_defaults(None, None, window_ms)
     if no_in:
         behavior = replace(behavior, down=replace(behavior.down, select=SELECT_DISABLED))
     if no_out:
@@ -293,7 +304,7 @@ def _as_paused(case: SizingCase, scaled: ScaledObject) -> Autoscaler:
     return replace(autoscaler, behavior=behavior)
 
 
-def _finished(
+def _complete_result(
     case: SizingCase, scaled: ScaledObject, polls: Polls, sized: SizingResult, outcome: PollOutcome
 ) -> SizingResult:
     dues = [*polls.dues, *([sized.due] if sized.due is not None else [])]
@@ -305,7 +316,7 @@ def _finished(
     extra = [(kind, *said) for kind, said in outcome.conditions.items()]
     scaling = next((one for one in sized.remembered.scaling.conditions if one.kind == SCALING_ACTIVE), None)
     if scaling is not None and "paused" not in outcome.conditions:
-        extra.append((AUTOSCALER_ACTIVE, *autoscaler_active(scaling.status, scaling.reason)))
+        extra.append((AUTOSCALER_ACTIVE, *autoscaler_active_condition(scaling.status, scaling.reason)))
     if scaled.fallback is not None:
         extra.append(("fallback", "true" if polls.fallback else "false", polls.fallback or "NoFallbackFound"))
     rules = list(sized.rules)

@@ -19,12 +19,12 @@ from hpa.core.sizing.composing import (
     NextEvaluation,
     SizingCase,
     SizingResult,
-    compose_autoscaler,
-    not_there,
-    why_not_there,
+    decide_by_autoscaler,
+    reason_not_scalable,
+    result_not_scalable,
 )
-from hpa.core.sizing.composing_own import compose_own
-from hpa.core.sizing.composing_scaled import compose_scaled
+from hpa.core.sizing.composing_own import decide_by_scale_policy
+from hpa.core.sizing.composing_scaled import decide_by_scaled_object
 
 EVALUATION_FAILED: Final = "EvaluationFailed"
 FAILURES: Final = (EVALUATION_FAILED, FAILED_GET_SCALE)
@@ -34,35 +34,35 @@ WORDS_MAX: Final = 300
 TRACE_MAX: Final = 8_000
 
 
-def size(case: SizingCase) -> SizingResult:
+def decide_size(case: SizingCase) -> SizingResult:
     """Returns the decision at case.now_ms, which must be later than every earlier instant of this workload.
 
     In CONTROLLER mode the next instant is always the controller's, even if a window or rate ends earlier. An unexpected
     error affects only its workload: the size stays the same, and a condition gives the error.
     """
     try:
-        found = _sized(_without_failure(case))
+        found = _decide_by_kind(_without_failure(case))
     except Exception as error:
-        found = _failed(case, error)
+        found = _failed_result(case, error)
     if case.rules.mode == CONTROLLER:
         return replace(found, due=NextEvaluation(case.now_ms + SYNC_PERIOD_MS, "the controller looks again"))
     return found
 
 
-def _sized(case: SizingCase) -> SizingResult:
-    why = why_not_there(case)
+def _decide_by_kind(case: SizingCase) -> SizingResult:
+    why = reason_not_scalable(case)
     if why:
-        return not_there(case, why)
+        return result_not_scalable(case, why)
     wanted = case.policy.wanted
     if isinstance(wanted, Autoscaler):
-        return compose_autoscaler(case, wanted)
+        return decide_by_autoscaler(case, wanted)
     if isinstance(wanted, ScaledObject):
-        return compose_scaled(case, wanted)
-    return compose_own(case, wanted)
+        return decide_by_scaled_object(case, wanted)
+    return decide_by_scale_policy(case, wanted)
 
 
-def _failed(case: SizingCase, error: Exception) -> SizingResult:
-    message = f"an error in hpa itself: {words_of(error)}: the size stays until a decision succeeds"
+def _failed_result(case: SizingCase, error: Exception) -> SizingResult:
+    message = f"an error in hpa itself: {error_text(error)}: the size stays until a decision succeeds"
     before = case.before.scaling
     conditions = with_conditions(
         before.conditions, AutoscalerCondition(SCALING_ACTIVE, False, EVALUATION_FAILED, message)
@@ -71,14 +71,14 @@ def _failed(case: SizingCase, error: Exception) -> SizingResult:
         case.before, scaling=replace(before, conditions=conditions, asking=False), at_ms=case.now_ms, active=False
     )
     due = NextEvaluation(case.now_ms + FAILED_AGAIN_MS, "the decision that failed is tried again")
-    return SizingResult(case.current, None, remembered, due, failed=trace_of(error))
+    return SizingResult(case.current, None, remembered, due, failed=error_traceback(error))
 
 
-def words_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:WORDS_MAX]
 
 
-def trace_of(error: Exception) -> str:
+def error_traceback(error: Exception) -> str:
     return "".join(traceback.format_exception(error))[-TRACE_MAX:]
 
 

@@ -9,21 +9,27 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, subject_of
 from planner.core.knowledge.timers import PlacementHold, ProgressTimer
 from planner.core.knowledge.waiting import Loans
-from planner.core.knowledge.workload import Workload, gives_way, is_gone, refused_there, said_missing
+from planner.core.knowledge.workload import (
+    Workload,
+    is_blocked_by_orphan,
+    is_gone,
+    refusal_status,
+    reported_missing_objects,
+)
 from planner.core.manifests.templates import is_newest
 from planner.core.placement import placing
-from planner.core.placement.missing import Missing, has_waited
-from planner.core.placement.outlook import outlook
-from planner.core.placement.shares import facts_of, is_done_there, unbound_kept
+from planner.core.placement.missing import Missing, has_waited_for_missing
+from planner.core.placement.outlook import rollout_outlook
+from planner.core.placement.shares import facts_of, is_done_in_cluster, unbound_kept
 from planner.core.placement.whole import may_be_taken_back
 from planner.core.requests import adopting, declaring
-from planner.core.requests.remembering import without_old
+from planner.core.requests.remembering import without_old_answers
 from spillway.addresses import (
     PLACEMENTS,
     WORKLOADS,
     Tombstone,
+    capacity_needed_address,
     dependency_address,
-    needed_address,
     status_address,
     workload_address,
 )
@@ -51,7 +57,7 @@ class AftermathStep:
     cause: str
 
 
-def watch(state: PlannerState, now: float) -> None:
+def update_progress_timers(state: PlannerState, now: float) -> None:
     """Starts, restarts and ends the timers of parts with unbound replicas. Then applies what time alone changed."""
     places = state.unbound_places()
     for place in [place for place in state.timers if place not in places]:
@@ -69,55 +75,57 @@ def watch(state: PlannerState, now: float) -> None:
         if part.removing:
             state.timers.pop((key, cluster), None)
         else:
-            _watch_part(state, workload, part, now)
-    _note_time(state, now)
+            _update_part_timer(state, workload, part, now)
+    _apply_passed_time(state, now)
 
 
-def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
-    unbound = state.unbound(workload, part)
+def _update_part_timer(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
+    unbound = state.unbound_replicas(workload, part)
     place = (workload.key, part.cluster)
-    version = (part.version, is_done_there(state, workload, part))
+    version = (part.version, is_done_in_cluster(state, workload, part))
     timer = state.timers.get(place)
-    since = _missing_since(workload, part, timer, now)
+    since = _object_missing_since(workload, part, timer, now)
     if timer is None or timer.version != version or unbound < timer.unbound:
         state.timers[place] = ProgressTimer(version, unbound, now, since)
     else:
         timer.unbound, timer.missing_since = unbound, since
 
 
-def _missing_since(workload: Workload, part: Part, timer: ProgressTimer | None, now: float) -> float | None:
+def _object_missing_since(workload: Workload, part: Part, timer: ProgressTimer | None, now: float) -> float | None:
     """Returns the time since which the cluster lacks an object that the part needs; None when it lacks none.
 
     A change of the part does not reset the time.
     """
     said, before = workload.statuses.get(part.cluster), timer.missing_since if timer is not None else None
-    if said_missing(part, said):
+    if reported_missing_objects(part, said):
         return now if before is None else before
     return before if said is None or said.version != part.version else None
 
 
-def _note_time(state: PlannerState, now: float) -> None:
+def _apply_passed_time(state: PlannerState, now: float) -> None:
     """Finds changes that come without an event, and makes the workloads that they affect due.
 
     Such a change is: a hold ends, or a cluster becomes fresh, stale or lost.
     """
-    for cluster, whom in state.holds.look(now, state.rules.hold_max, lambda name, hold: _need(state, name, hold)):
-        state.room_changed(cluster)
+    for cluster, whom in state.holds.end_due_holds(
+        now, state.rules.hold_max, lambda name, hold: _held_workload_state(state, name, hold)
+    ):
+        state.note_room_change(cluster)
         if not isinstance(whom, Shape):
-            state.waiting.retry(whom)
+            state.waiting.retry_workload(whom)
     age_max = state.rules.capacity_age_max
-    fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
+    fresh = frozenset(name for name, view in state.clusters.items() if not view.staleness_reason(now, age_max))
     for cluster in sorted(fresh ^ state.fresh):
-        state.room_changed(cluster)
+        state.note_room_change(cluster)
         state.to_look_at.update(state.moved)
     state.fresh = fresh
     for name, view in state.clusters.items():
         if view.lost_seconds(now, age_max) is not None:
-            state.rollouts.touch(name)
-    state.rollouts.retry_standing(now, state.rules.roll_stands)
+            state.rollouts.retry_waiting_on(name)
+    state.rollouts.retry_standing_still(now, state.rules.roll_stands)
 
 
-def _need(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
+def _held_workload_state(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
     """Returns the state of the workload that a hold is about: GONE, DECLARED or TRIED (see holds.py).
 
     By it, `Holds.look` decides how long to remember the hold.
@@ -128,7 +136,7 @@ def _need(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
     return TRIED if (workload.key, cluster) in state.timers else DECLARED
 
 
-def take_backs(
+def workloads_to_take_back(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int]]]:
     """Yields each workload with replicas that waited too long for a node, and the number of these by cluster."""
@@ -138,18 +146,22 @@ def take_backs(
         part = workload.parts.get(cluster)
         if part is None or not state.is_fresh(cluster, moment.now):  # None: the part was given up since watch().
             continue
-        if timer.missing_since is not None or not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
+        if (
+            timer.missing_since is not None
+            or not is_done_in_cluster(state, workload, part)
+            or brakes.is_frozen(cluster, key)
+        ):
             continue
         if not may_be_taken_back(workload.declared.kind, state.clusters[cluster].facts.get(key)):
             continue
         kept = min(timer.unbound, unbound_kept(state, workload, part))
-        if kept and moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
+        if kept and moment.now - timer.since >= state.rules.take_back_after + _node_lead_seconds(state, part):
             due.setdefault(key, {})[cluster] = kept
     for key, counts in due.items():
         yield state.workloads[key], counts
 
 
-def lack_what_they_need(
+def workloads_lacking_objects(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int], dict[str, Missing]]]:
     """Yields each workload with replicas that waited too long for a missing object.
@@ -162,29 +174,33 @@ def lack_what_they_need(
             continue
         workload = state.workloads[key]
         part = workload.parts.get(cluster)
-        if part is None or not said_missing(part, workload.statuses.get(cluster)) or brakes.frozen(cluster, key):
+        if (
+            part is None
+            or not reported_missing_objects(part, workload.statuses.get(cluster))
+            or brakes.is_frozen(cluster, key)
+        ):
             continue
         if not may_be_taken_back(workload.declared.kind, facts_of(state, key, cluster)):
             continue
-        if moment.now - timer.missing_since >= _waits_for_missing(state, workload, part):
-            due.setdefault(key, {})[cluster] = state.unbound(workload, part)
+        if moment.now - timer.missing_since >= _missing_wait_seconds(state, workload, part):
+            due.setdefault(key, {})[cluster] = state.unbound_replicas(workload, part)
     for key, counts in due.items():
         workload = state.workloads[key]
-        named = {name: said_missing(workload.parts[name], workload.statuses.get(name)) for name in counts}
+        named = {name: reported_missing_objects(workload.parts[name], workload.statuses.get(name)) for name in counts}
         yield workload, counts, named
 
 
-def _waits_for_missing(state: PlannerState, workload: Workload, part: Part) -> float:
+def _missing_wait_seconds(state: PlannerState, workload: Workload, part: Part) -> float:
     """Returns for how many seconds replicas stay reserved in a cluster that lacks an object.
 
     A template that has waited once reserves nothing more: its next clusters may lack the object, too.
     """
-    if has_waited(workload) and is_newest(part, workload.declared):
+    if has_waited_for_missing(workload) and is_newest(part, workload.declared):
         return 0.0
-    return state.rules.missing_after + _lead_time(state, part)
+    return state.rules.missing_after + _node_lead_seconds(state, part)
 
 
-def _lead_time(state: PlannerState, part: Part) -> float:
+def _node_lead_seconds(state: PlannerState, part: Part) -> float:
     """Returns the lead time in seconds of the slowest node group for parts that were promised new nodes; else 0."""
     view = state.clusters.get(part.cluster)
     if not part.replicas_new or view is None or view.joined is None:
@@ -192,7 +208,7 @@ def _lead_time(state: PlannerState, part: Part) -> float:
     return float(max((group.lead_time_seconds for group in view.joined.node_groups), default=0))
 
 
-def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: float) -> None:
+def hold_clusters(state: PlannerState, workload: Workload, clusters: Iterable[str], now: float) -> None:
     """Keeps these clusters from getting more of the shape or workload for a while, each time for twice as long.
 
     If the scheduler found no node, the hold is against the shape. Otherwise it is against the workload alone: a quota,
@@ -204,7 +220,7 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
         unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
         shape = state.shape_in(cluster, workload.template_of(part).shape)
         whom: Shape | WorkloadKey = shape if unschedulable else workload.key
-        refusal = None if unschedulable else refused_there(workload, part)
+        refusal = None if unschedulable else refusal_status(workload, part)
         least, most = state.rules.hold_min, state.rules.hold_max
         if refusal is not None and refusal.state == STATE_NOT_OWNED:
             least, most = most, max(most, state.rules.hold_not_owned_max)
@@ -215,7 +231,9 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
         state.timers.pop((workload.key, cluster), None)
 
 
-def next_waiting(state: PlannerState, now: float, undecided: bool = False, above: int | None = None) -> list[Workload]:
+def next_waiting_workloads(
+    state: PlannerState, now: float, undecided: bool = False, above: int | None = None
+) -> list[Workload]:
     """Returns a bounded number of waiting workloads with a reason to be planned again, the longest due first.
 
     undecided: requests wait for binds. Then the workloads wait, too, for at most bind_wait_max. Otherwise they would
@@ -227,62 +245,66 @@ def next_waiting(state: PlannerState, now: float, undecided: bool = False, above
     state.waiting.served_at = now
     bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
     for key in list(state.waiting.unsettled):
-        if _is_settled(state, state.workloads[key], bound_at, now):
+        if _is_bind_wait_over(state, state.workloads[key], bound_at, now):
             del state.waiting.unsettled[key]
             state.workloads[key].settled = True
-            state.waiting.retry(key)
+            state.waiting.retry_workload(key)
     for key, lent in list(state.waiting.for_lent.items()):
         since = state.workloads[key].lent_since
         if since is None or now - since >= state.rules.lent_wait:
             del state.waiting.for_lent[key]
-            state.waiting.retry(key)
+            state.waiting.retry_workload(key)
             for cluster, loans in lent.items() if since is not None else ():
-                if loans == _loans(state, cluster):
-                    state.waiting.in_vain(cluster, loans, now + state.rules.lent_silence)
-    state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now), state.rules.looks_max)
-    return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max, above)]
+                if loans == _loans_of_cluster(state, cluster):
+                    state.waiting.note_vain_wait(cluster, loans, now + state.rules.lent_silence)
+    state.waiting.look_at_changed_clusters(
+        lambda cluster, shape: state.rooms_for_waiting(cluster, shape, now), state.rules.looks_max
+    )
+    return [state.workloads[key] for key in state.waiting.due_workloads(state.rules.replans_max, above)]
 
 
-def _loans(state: PlannerState, cluster: str) -> Loans:
+def _loans_of_cluster(state: PlannerState, cluster: str) -> Loans:
     view = state.clusters.get(cluster)
     return view.nodes.loans if view is not None else frozenset()
 
 
-def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
+def _is_bind_wait_over(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
     """Returns whether the workload's wait for binds is over."""
     assert workload.waiting_since is not None
     quiet = now - max(bound_at, workload.waiting_since) >= state.rules.bind_quiet
     return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
 
 
-def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES) -> AftermathStep:
+def retry_waiting_workload(
+    state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES
+) -> AftermathStep:
     """Places what it can of a waiting workload; returns no events when nothing changed."""
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
     if not workload.settled:
         state.waiting.unsettled[workload.key] = None
-    state.waiting.tried(workload.key, lambda cluster, shape: state.rooms(cluster, shape, moment.now))
+    state.waiting.note_tried(workload.key, lambda cluster, shape: state.rooms_for_waiting(cluster, shape, moment.now))
     placed = placing.place_again(state, workload, moment, brakes)
     if placed.division.lent and workload.lent_since is None:
         workload.lent_since = moment.now
-        state.waiting.for_lent[workload.key] = {name: _loans(state, name) for name in placed.division.lent}
+        state.waiting.for_lent[workload.key] = {name: _loans_of_cluster(state, name) for name in placed.division.lent}
     return AftermathStep(workload.key, placed.events, "Waiting")
 
 
-def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> AftermathStep:
+def continue_rollout(state: PlannerState, workload: Workload, moment: Moment) -> AftermathStep:
     """Gives the newest template to the next cluster, or states why none gets it; no events when nothing changed."""
-    placed = placing.roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
-    waits = outlook(state, workload, workload, moment.now)
-    state.rollouts.wait_for(workload.key, waits.waits_on)
-    state.rollouts.note_under_way(workload.key, waits.under_way, moment.now)
+    placed = placing.place_and_roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
+    waits = rollout_outlook(state, workload, workload, moment.now)
+    state.rollouts.set_awaited_clusters(workload.key, waits.waits_on)
+    state.rollouts.note_progress(workload.key, waits.under_way, moment.now)
     if not placed.events:
         return AftermathStep(workload.key, (), "Rollout")
     declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)
-    changed = (without_old(state.rules, declared, moment),) if declared != workload.declared else ()
+    changed = (without_old_answers(state.rules, declared, moment),) if declared != workload.declared else ()
     return AftermathStep(workload.key, (*changed, *placed.events), "Rollout")
 
 
-def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
+def lowered_capacity_needs(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
     """Returns CapacityNeeded for replicas that have bound since the last one: the record holds the present need."""
     fewer = []
     places = ((key, cluster, said) for key, needs in state.needed.items() for cluster, said in needs.items())
@@ -294,17 +316,17 @@ def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]
     return tuple(fewer)
 
 
-def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> AftermathStep:
+def settle_workload(state: PlannerState, key: WorkloadKey, moment: Moment) -> AftermathStep:
     """Follows an adoption, and drops absent or disowned parts.
 
     A deleted workload gets its tombstones `forget_after` seconds after its last part was dropped.
     """
     workload = state.workloads[key]
-    followed = adopting.follow(state, workload, moment)
+    followed = adopting.follow_adoption(state, workload, moment)
     if followed:
         return AftermathStep(key, followed, "Adopt")
     if workload.placement is not None:
-        placement = _without_settled(state, workload, moment)
+        placement = _placement_without_settled(state, workload, moment)
         if placement is not None:
             return AftermathStep(key, (placement, *placing.needed_events(state, key, placement, moment, {})), "Removed")
     if not is_gone(workload):
@@ -316,26 +338,26 @@ def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> AftermathSt
     return AftermathStep(key, tuple(_tombstones(state, workload)), "Forgotten")
 
 
-def _without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
+def _placement_without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
     """Returns the placement without parts that are absent, disowned or blocked by an orphan; None if there are none.
 
     The kept replicas of parts that an orphan blocks become unplaced, to be placed elsewhere.
     """
     assert workload.placement is not None
-    kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part, moment.now))
+    kept = tuple(part for part in workload.placement.parts if not _is_part_absent(state, workload, part, moment.now))
     if len(kept) == len(workload.placement.parts):
         return None
-    back = sum(part.replicas_kept for part in workload.parts.values() if _gives_way(state, workload, part))
+    back = sum(part.replicas_kept for part in workload.parts.values() if _is_orphan_block_proven(state, workload, part))
     unplaced = workload.placement.unplaced + back
     return replace(workload.placement, parts=kept, unplaced=unplaced, generation=moment.generation)
 
 
-def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
+def _is_part_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
     """Returns whether the cluster reported, at this version, that the object is gone or is no longer Spillway's.
 
     A cluster that will not return reports nothing. An object found there later is an orphan.
     """
-    if _gives_way(state, workload, part):
+    if _is_orphan_block_proven(state, workload, part):
         return True
     if part.disowning and state.is_lost_for_good(part.cluster, now):
         return True
@@ -343,11 +365,11 @@ def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) 
     if observed is None or observed.version != part.version:
         return False
     gone = part.removing and observed.state == STATE_ABSENT
-    return (gone or (part.disowning and observed.state == STATE_DISOWNED)) and state.owners.settles(observed)
+    return (gone or (part.disowning and observed.state == STATE_DISOWNED)) and state.owners.may_decide_finally(observed)
 
 
-def _gives_way(state: PlannerState, workload: Workload, part: Part) -> bool:
-    return gives_way(workload, part) and state.owners.settles(workload.statuses[part.cluster])
+def _is_orphan_block_proven(state: PlannerState, workload: Workload, part: Part) -> bool:
+    return is_blocked_by_orphan(workload, part) and state.owners.may_decide_finally(workload.statuses[part.cluster])
 
 
 def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
@@ -358,7 +380,7 @@ def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
         if dependency.workload == f"{namespace}/{name}":
             yield Tombstone(dependency_address(dependency.workload, dependency.kind, namespace, dependency.name))
     for cluster in state.needed.get(workload.key, {}):
-        yield Tombstone(needed_address(namespace, name, cluster))
+        yield Tombstone(capacity_needed_address(namespace, name, cluster))
     for cluster, status in workload.statuses.items():
         if status.state == STATE_ORPHANED:  # The object is there, and its propagator ends this status.
             continue

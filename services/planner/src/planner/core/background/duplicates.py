@@ -17,46 +17,48 @@ from planner.core.placement.shares import held_by_cluster
 from spillway.model import Part
 
 
-def due(state: PlannerState) -> list[tuple[Workload, str]]:
+def workloads_to_hand_over(state: PlannerState) -> list[tuple[Workload, str]]:
     """Returns a bounded number of workloads that a duplicate is to hand over, each with the name of the duplicate."""
     found = (
         (state.workloads[key], view.name)
         for view in state.clusters.values()
-        if view.hands_to
-        for key in state.keys_in(view.name)
-        if _may_go(state.workloads[key], view.name, view.hands_to, state.brakes)
+        if view.hand_over_target
+        for key in state.workload_keys_in(view.name)
+        if _may_be_handed_over(state.workloads[key], view.name, view.hand_over_target, state.brakes)
     )
     return list(islice(found, state.rules.replans_max))
 
 
-def next_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> AftermathStep:
+def hand_over_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> AftermathStep:
     """Returns the placement in which the first name has the duplicate's part.
 
     Where both names had a part, the one object had the replicas of one of them. The larger part is kept, so that no
     running replica is ended, and the replicas of the other part are placed again.
     """
-    to = state.clusters[duplicate].hands_to
+    to = state.clusters[duplicate].hand_over_target
     held = held_by_cluster(state, workload, moment.now)
-    base = _larger(workload, duplicate, to)
+    base = _larger_part(workload, duplicate, to)
     taken = held[base.cluster]
     held.pop(duplicate, None)
     held[to] = replace(taken, may_keep=0)
     why = placing.PlacementCause(CAUSE_DUPLICATE, frozenset((duplicate,)), taken={to: replace(base, cluster=to)})
-    return AftermathStep(workload.key, placing.take_over(state, workload, held, why, moment).events, CAUSE_DUPLICATE)
+    return AftermathStep(
+        workload.key, placing.take_over_parts(state, workload, held, why, moment).events, CAUSE_DUPLICATE
+    )
 
 
-def _may_go(workload: Workload, duplicate: str, to: str, brakes: Allowance) -> bool:
+def _may_be_handed_over(workload: Workload, duplicate: str, to: str, brakes: Allowance) -> bool:
     """Returns whether the workload may be handed over: not being removed there, not in transfer, not frozen."""
-    if is_in_transfer(workload) or not _live(workload, duplicate, to):
+    if is_in_transfer(workload) or not _live_parts(workload, duplicate, to):
         return False
-    return not any(brakes.frozen(cluster, workload.key) for cluster in (duplicate, to))
+    return not any(brakes.is_frozen(cluster, workload.key) for cluster in (duplicate, to))
 
 
-def _larger(workload: Workload, duplicate: str, to: str) -> Part:
-    return max(_live(workload, duplicate, to), key=lambda part: part.replicas)
+def _larger_part(workload: Workload, duplicate: str, to: str) -> Part:
+    return max(_live_parts(workload, duplicate, to), key=lambda part: part.replicas)
 
 
-def _live(workload: Workload, duplicate: str, to: str) -> list[Part]:
+def _live_parts(workload: Workload, duplicate: str, to: str) -> list[Part]:
     """Returns the parts under both names that are not being removed, the first name's part first."""
     parts = (workload.parts.get(name) for name in (to, duplicate))
     return [part for part in parts if part is not None and not part.removing]

@@ -15,8 +15,8 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.policy import supply_class
-from planner.core.placement.missing import waits_for_missing
-from spillway.amounts import saturated
+from planner.core.placement.missing import is_waiting_for_missing
+from spillway.amounts import clamp_to_int64
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterJoined
 from spillway.events_scaling import LoadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -55,80 +55,86 @@ class IdleHeadroom:
     trouble: str = ""
 
 
-def idle_for(state: PlannerState, workload: Workload, now: float) -> dict[str, IdleHeadroom]:
+def headroom_by_supply_class(state: PlannerState, workload: Workload, now: float) -> dict[str, IdleHeadroom]:
     """Returns the headroom by supply class of the clusters whose existing nodes its policy allows."""
     found: dict[str, IdleHeadroom] = {}
-    clusters = _allowed(state, workload)
+    clusters = _allowed_clusters(state, workload)
     for joined in clusters:
         name, before = supply_class(joined), found.get(supply_class(joined), IdleHeadroom(0))
-        here = _idle_in(state, workload, joined.cluster, now)
+        here = _headroom_in_cluster(state, workload, joined.cluster, now)
         trouble = before.trouble or here.trouble
         found[name] = IdleHeadroom(before.replicas + here.replicas, trouble)
     for other in state.workloads.values() if state.waiting else ():
         higher = other.declared.policy.priority > workload.declared.policy.priority
-        if higher and other.key in state.waiting and not waits_for_missing(other):
-            _give_way(found, _replicas_for(other, workload), _classes_of(state, other))
+        if higher and other.key in state.waiting and not is_waiting_for_missing(other):
+            _subtract_headroom(found, _equivalent_replicas(other, workload), _supply_classes_of(state, other))
     return found
 
 
-def _allowed(state: PlannerState, workload: Workload) -> list[ClusterJoined]:
+def _allowed_clusters(state: PlannerState, workload: Workload) -> list[ClusterJoined]:
     policy = workload.declared.policy
-    places = ((first_tier(policy, joined), joined) for joined in state.joined())
+    places = ((first_tier(policy, joined), joined) for joined in state.joined_clusters())
     return [joined for tier, joined in places if tier < len(policy.tiers) and not policy.tiers[tier].node_groups]
 
 
-def _classes_of(state: PlannerState, workload: Workload) -> Iterable[str]:
-    return dict.fromkeys(supply_class(joined) for joined in _allowed(state, workload))
+def _supply_classes_of(state: PlannerState, workload: Workload) -> Iterable[str]:
+    return dict.fromkeys(supply_class(joined) for joined in _allowed_clusters(state, workload))
 
 
-def _idle_in(state: PlannerState, workload: Workload, cluster: str, now: float) -> IdleHeadroom:
+def _headroom_in_cluster(state: PlannerState, workload: Workload, cluster: str, now: float) -> IdleHeadroom:
     """Returns the headroom in one cluster: 0 where nothing may run; in a cordoned cluster the kept replicas."""
     view, part = state.clusters[cluster], workload.parts.get(cluster)
     if view.phase == PHASE_CORDONED and part is not None and not part.removing:
         return IdleHeadroom(part.replicas_kept)
-    if view.phase != PHASE_ACTIVE or view.twin or state.admitted.refusal(cluster, workload.shape) is not None:
+    if (
+        view.phase != PHASE_ACTIVE
+        or view.twin_reason
+        or state.admitted.refusal_message(cluster, workload.shape) is not None
+    ):
         return IdleHeadroom(0)
-    stale = view.not_fresh(now, state.rules.capacity_age_max)
+    stale = view.staleness_reason(now, state.rules.capacity_age_max)
     if stale:
         return IdleHeadroom(0, f"{cluster}: {stale}")
-    room = state.room_without(cluster, workload.shape, now, workload.key).certain
+    room = state.room_without_workload(cluster, workload.shape, now, workload.key).certain
     facts = view.facts.get(workload.key)
     bound = sum(count for _, count in facts.counted) if facts is not None else 0
-    below = sum(_bound(state, other, cluster) for other in _following_below(state, workload))
+    below = sum(_bound_replicas(state, other, cluster) for other in _lower_priority_followers(state, workload))
     limits = {limit.cluster: limit.replicas_max for limit in workload.declared.policy.limits}
     most = limits.get(cluster, -1)
     replicas = room + bound + below
     return IdleHeadroom(replicas if most < 0 else min(replicas, most))
 
 
-def _following_below(state: PlannerState, workload: Workload) -> Iterator[Workload]:
+def _lower_priority_followers(state: PlannerState, workload: Workload) -> Iterator[Workload]:
     """Yields workloads of lower priority that also follow headroom and so give way: one replica makes room for one."""
     for key in state.scalings.following:
         other = state.workloads.get(key)
         if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
             mine, theirs = dict(workload.shape.requests), dict(other.shape.requests)
-            if _same_nodes(workload.shape, other.shape) and all(theirs.get(name, 0) >= mine[name] for name in mine):
+            if _may_share_nodes(workload.shape, other.shape) and all(
+                theirs.get(name, 0) >= mine[name] for name in mine
+            ):
                 yield other
 
 
-def _bound(state: PlannerState, workload: Workload, cluster: str) -> int:
+def _bound_replicas(state: PlannerState, workload: Workload, cluster: str) -> int:
     facts = state.clusters[cluster].facts.get(workload.key)
     return sum(count for _, count in facts.counted) if facts is not None else 0
 
 
-def _replicas_for(waiting: Workload, workload: Workload) -> int:
+def _equivalent_replicas(waiting: Workload, workload: Workload) -> int:
     """Returns how many replicas of `workload` request as much as the unplaced replicas of `waiting`.
 
     Returns 0 if the two cannot run on the same nodes.
     """
     mine, theirs = dict(workload.shape.requests), dict(waiting.shape.requests)
-    if not _same_nodes(workload.shape, waiting.shape) or any(not mine.get(name) for name in theirs):
+    if not _may_share_nodes(workload.shape, waiting.shape) or any(not mine.get(name) for name in theirs):
         return 0
     each = max((-(-amount // mine[name]) for name, amount in theirs.items()), default=0)
     return waiting.unplaced * each
 
 
-def _give_way(found: dict[str, IdleHeadroom], replicas: int, classes: Iterable[str]) -> None:
+def _subtract_headroom(found: dict[str, IdleHeadroom], replicas: int, classes: Iterable[str]) -> None:
     for name in classes:
         idle = found.get(name)
         if idle is not None and replicas:
@@ -136,7 +142,7 @@ def _give_way(found: dict[str, IdleHeadroom], replicas: int, classes: Iterable[s
             found[name], replicas = replace(idle, replicas=idle.replicas - taken), replicas - taken
 
 
-def _same_nodes(one: Shape, other: Shape) -> bool:
+def _may_share_nodes(one: Shape, other: Shape) -> bool:
     """Returns whether two shapes may run on the same nodes, and neither depends on other pods."""
     bare = [replace(shape, namespace="", requests=(), traits=PodTraits(), template="") for shape in (one, other)]
     return bare[0] == bare[1] == replace(bare[0], host_ports=(), apart=(), spread=(), near=())
@@ -167,7 +173,7 @@ class Headrooms:
         self._said: dict[WorkloadKey, HeadroomReport] = {}
         self._begun_at: float | None = None
 
-    def step(self, state: PlannerState, moment: Moment) -> list[LoadObserved]:
+    def report_due_headroom(self, state: PlannerState, moment: Moment) -> list[LoadObserved]:
         """Returns LoadObserved for workloads whose headroom changed or was reported too long ago."""
         now = moment.now
         if self._begun_at is None:
@@ -178,7 +184,7 @@ class Headrooms:
         due.sort(key=lambda key: self._said[key].looked_at if key in self._said else -1.0)
         found: list[LoadObserved] = []
         for key in due[: self._pace.looks_max]:
-            found.extend(self._look(state, state.workloads[key], moment))
+            found.extend(self._report_workload(state, state.workloads[key], moment))
         return found
 
     def _is_due(self, state: PlannerState, key: WorkloadKey, now: float) -> bool:
@@ -187,7 +193,7 @@ class Headrooms:
             return False
         return said is None or now - said.looked_at >= self._pace.look
 
-    def _look(self, state: PlannerState, workload: Workload, moment: Moment) -> Iterator[LoadObserved]:
+    def _report_workload(self, state: PlannerState, workload: Workload, moment: Moment) -> Iterator[LoadObserved]:
         """Yields one workload's LoadObserved: for each supply class that its policy names and whose report is due.
 
         First the numbers of replicas are compared with the last look. After a decrease, the removed replicas may still
@@ -203,7 +209,7 @@ class Headrooms:
             said.shrunk_at = now
         said.replicas, said.looked_at = replicas, now
         on_its_way = now - said.shrunk_at < _grace_seconds(workload) + self._pace.settle
-        idle = idle_for(state, workload, now)
+        idle = headroom_by_supply_class(state, workload, now)
         for name in state.scalings.following[workload.key]:
             here = idle.get(name, IdleHeadroom(0))
             before, at = said.idle.get(name, (IdleHeadroom(0), None))
@@ -212,7 +218,7 @@ class Headrooms:
             if (on_its_way and at is None) or (at is not None and here == before and now - at < self._pace.repeat):
                 continue
             said.idle[name] = (here, now)
-            milli, label = saturated(here.replicas * 1000), name
+            milli, label = clamp_to_int64(here.replicas * 1000), name
             key = workload.key
             yield LoadObserved(*key, METRIC, "", label, "", "", milli, moment.wall_ms, 0, SOURCE, here.trouble)
 

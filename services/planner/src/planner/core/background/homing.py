@@ -8,7 +8,7 @@ from math import ceil, inf
 from planner.core.background.aftermath import NO_BRAKES, AftermathStep
 from planner.core.background.overflow import Overflow, overflow_of
 from planner.core.background.steady import SteadyRoom
-from planner.core.division.placement import most_of
+from planner.core.division.placement import maximum_in_cluster
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.knowledge.allowance import CAUSE_HOME, Allowance
 from planner.core.knowledge.state import PlannerState
@@ -16,11 +16,11 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.timers import HoldKey
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import FleetClusters, in_tier
+from planner.core.manifests.policy import FleetClusters, is_in_tier
 from planner.core.placement import placing
 from planner.core.placement.growth import growth_room
-from planner.core.placement.missing import has_waited, lacks
-from planner.core.placement.reasons import reasons
+from planner.core.placement.missing import has_missing_object, has_waited_for_missing
+from planner.core.placement.reasons import move_causes_by_cluster
 from planner.core.placement.shares import facts_of
 from planner.core.placement.whole import is_whole
 from spillway.events import PlacementDecided
@@ -94,41 +94,45 @@ class Homing:
         self._looked_at: float | None = None
         self._passed = 0
 
-    def due(self, state: PlannerState, now: float) -> list[Workload]:
+    def workloads_going_home(self, state: PlannerState, now: float) -> list[Workload]:
         """Returns a bounded number of workloads that may send replicas home; none between two looks.
 
         Call it in a step after the waiting workloads were tried.
         """
         if self._looked_at is not None and now - self._looked_at < self._look_seconds:
-            self._watch_more(state, now)
+            self._watch_more_homes(state, now)
             return []
         self._looked_at = now
-        overflowed = self.overflowed = self._overflowed(state)
-        self._look(state, overflowed, now)
+        overflowed = self.overflowed = self._find_overflow(state)
+        self._measure_home_rooms(state, overflowed, now)
         homes = {home for watched in self._watched.values() for home in watched}
-        self._expected = frozenset(home for home in homes if _is_expected(state, home, now))
-        return self._next_ones(self._wanting(state, overflowed, now), state.rules.replans_max)
+        self._expected = frozenset(home for home in homes if _may_take_waiting_workload(state, home, now))
+        return self._next_workloads(self._workloads_wanting_home(state, overflowed, now), state.rules.replans_max)
 
-    def next_step(self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
+    def send_home_step(
+        self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance
+    ) -> AftermathStep:
         """Returns the step that sends replicas of one workload home now; without events when none go."""
         known = self._known.get(workload.key)
-        current = known is not None and known.placement is workload.placement and _stands(state, workload, moment.now)
+        current = (
+            known is not None and known.placement is workload.placement and _is_at_rest(state, workload, moment.now)
+        )
         for entry in known.overflow if known is not None and current else ():
-            if brakes.frozen(entry.cluster, workload.key):
+            if brakes.is_frozen(entry.cluster, workload.key):
                 continue
-            journey = self._journey(state, workload, entry, moment.now, brakes)
-            allowed = brakes.allow(CAUSE_HOME, entry.cluster, workload.key, journey.replicas)
-            placed = placing.send_home(state, workload, entry.cluster, allowed, journey.rooms, moment)
+            journey = self._possible_home_move(state, workload, entry, moment.now, brakes)
+            allowed = brakes.allow_replicas(CAUSE_HOME, entry.cluster, workload.key, journey.replicas)
+            placed = placing.send_overflow_home(state, workload, entry.cluster, allowed, journey.rooms, moment)
             if placed is not None:
-                brakes.spend(CAUSE_HOME, entry.cluster, workload.key, allowed)
+                brakes.spend_budget(CAUSE_HOME, entry.cluster, workload.key, allowed)
                 return AftermathStep(workload.key, placed.events, CAUSE_HOME)
         return AftermathStep(workload.key, (), CAUSE_HOME)
 
     # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _overflowed(self, state: PlannerState) -> dict[WorkloadKey, tuple[Overflow, ...]]:
+    def _find_overflow(self, state: PlannerState) -> dict[WorkloadKey, tuple[Overflow, ...]]:
         """Returns the workloads with overflow by the newest placements. Only what changed is computed again."""
-        joined = state.joined()
+        joined = state.joined_clusters()
         if joined != self._joined:
             self._joined, self._known = joined, {}
         for key in self._known.keys() - state.workloads.keys():
@@ -139,7 +143,9 @@ class Homing:
                 self._known[key] = _KnownOverflow(workload.placement, policy, overflow_of(workload, joined))
         return {key: known.overflow for key, known in self._known.items() if known.overflow}
 
-    def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
+    def _measure_home_rooms(
+        self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
+    ) -> None:
         """Measures the room of every overflowed shape in each of its homes, so that lasting room can be told apart.
 
         Only homes whose figures changed are computed again. Places that no overflow needs are forgotten.
@@ -148,10 +154,11 @@ class Homing:
         for key, entries in overflowed.items():
             for shape, homes in _homes_by_shape(state, state.workloads[key].shape, entries).items():
                 places.setdefault(shape, {}).update(homes)
-        held = _held(state, now)
-        self._note_kept_out(held, state.rules.home_after, now)
+        held = _held_by_cluster(state, now)
+        self._note_homes_on_hold(held, state.rules.home_after, now)
         figures = {
-            home: _figures(state, home, held, now) for home in {home for homes in places.values() for home in homes}
+            home: _home_room_fingerprint(state, home, held, now)
+            for home in {home for homes in places.values() for home in homes}
         }
         before, self._watched, self._to_watch = self._watched, {shape: {} for shape in places}, []
         for shape, homes in places.items():
@@ -163,11 +170,13 @@ class Homing:
                 watched = kept[home] = known[home]
                 if watched.as_of != figures[home]:
                     watched.as_of = figures[home]
-                    watched.steady.note(state.room(home, shape, False, now).certain, now)
+                    watched.steady.note_room(state.room_in_cluster(home, shape, False, now).certain, now)
         self._to_watch.reverse()
-        self._watch_more(state, now)
+        self._watch_more_homes(state, now)
 
-    def _note_kept_out(self, held: Mapping[str, frozenset[Shape | WorkloadKey]], home_after: float, now: float) -> None:
+    def _note_homes_on_hold(
+        self, held: Mapping[str, frozenset[Shape | WorkloadKey]], home_after: float, now: float
+    ) -> None:
         """Restarts the watch for a workload after a hold kept it alone from a home.
 
         Room that the hold kept from the workload did not count. Its time begins at the first look without the hold.
@@ -177,18 +186,18 @@ class Homing:
         alone = ((home, whom) for home in held for whom in held[home] if not isinstance(whom, Shape))
         self._kept_out.update(dict.fromkeys(alone, inf))
 
-    def _watch_more(self, state: PlannerState, now: float) -> None:
-        held = _held(state, now) if self._to_watch else {}
+    def _watch_more_homes(self, state: PlannerState, now: float) -> None:
+        held = _held_by_cluster(state, now) if self._to_watch else {}
         homes_by_shape: dict[Shape, list[str]] = {}
         for home, shape in [self._to_watch.pop() for _ in range(min(self._new_places_max, len(self._to_watch)))]:
             if home in state.clusters:  # The cluster may have left since the look.
                 homes_by_shape.setdefault(shape, []).append(home)
         for shape, homes in homes_by_shape.items():
-            for home, room in state.all_rooms(shape, now).certain_in(tuple(homes), False).items():
-                watched = self._watched[shape][home] = _WatchedHome(_figures(state, home, held, now))
-                watched.steady.note(room, now)
+            for home, room in state.rooms_of_fleet(shape, now).certain_by_cluster(tuple(homes), False).items():
+                watched = self._watched[shape][home] = _WatchedHome(_home_room_fingerprint(state, home, held, now))
+                watched.steady.note_room(room, now)
 
-    def _wanting(
+    def _workloads_wanting_home(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
     ) -> list[Workload]:
         """Returns workloads whose replicas may go home now, because no brake or confirmation holds them.
@@ -202,20 +211,20 @@ class Homing:
         free, held = list[tuple[Workload, Overflow]](), list[tuple[Workload, Overflow]]()
         for key, those in overflowed.items():
             workload = state.workloads[key]
-            for entry in those if _stands(state, workload, now) else ():
+            for entry in those if _is_at_rest(state, workload, now) else ():
                 (held if state.brakes.why_held(CAUSE_HOME, entry.cluster, key) else free).append((workload, entry))
         for may_go, entries in ((True, free), (False, held)):
             for workload, entry in entries:
-                journey = self._journey(state, workload, entry, now, NO_BRAKES, left)
+                journey = self._possible_home_move(state, workload, entry, now, NO_BRAKES, left)
                 if journey.replicas:
                     if may_go:
                         found[workload.key] = workload
                     cause = (CAUSE_HOME, entry.cluster)
                     self.wanted[cause] = self.wanted.get(cause, 0) + journey.replicas
-                    _use(left, journey)
+                    _reduce_free_room(left, journey)
         return list(found.values())
 
-    def _next_ones(self, wanting: list[Workload], most: int) -> list[Workload]:
+    def _next_workloads(self, wanting: list[Workload], most: int) -> list[Workload]:
         """Returns at most `most` workloads, other ones each time: the first ones may be stuck for a lasting reason."""
         if len(wanting) <= most:
             return wanting
@@ -223,7 +232,7 @@ class Homing:
         self._passed = first + most
         return [*wanting[first:], *wanting[:first]][:most]
 
-    def _journey(
+    def _possible_home_move(
         self,
         state: PlannerState,
         workload: Workload,
@@ -238,7 +247,7 @@ class Homing:
         left: the fraction of each home's room that is still free. With it, further homes are left
         out once there is room for all replicas: they would get none.
         """
-        margin = margin_of(state, workload)
+        margin = home_margin(state, workload)
         if not state.is_fresh(overflow.cluster, now):
             return HomeMove(overflow.cluster, 0, {})
         rooms = {}
@@ -246,10 +255,10 @@ class Homing:
             watched = self._watched.get(state.shape_in(home, workload.shape), {}).get(home)
             if watched is None or home in self._expected or (home, workload.key) in self._kept_out:
                 continue
-            if brakes.frozen(home, workload.key):
+            if brakes.is_frozen(home, workload.key):
                 continue
-            steady = watched.steady.held(state.rules.home_after, now)
-            room = min(steady, room_now(state, workload, home, now)) if steady else 0
+            steady = watched.steady.lasting_room(state.rules.home_after, now)
+            room = min(steady, room_at_home(state, workload, home, now)) if steady else 0
             rooms[home] = int(room * left[home]) if left is not None else room
             if left is not None and sum(rooms.values()) >= overflow.replicas + margin:
                 break
@@ -259,7 +268,7 @@ class Homing:
 def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflow]) -> dict[Shape, dict[str, None]]:
     """Returns the homes of one workload's overflow, by the shape that it has there."""
     homes = dict.fromkeys(home for entry in entries for home in entry.homes)
-    if not shape.volume_claims and not state.admitted.differing(shape):
+    if not shape.volume_claims and not state.admitted.clusters_changing_shape(shape):
         return {shape: homes}
     found: dict[Shape, dict[str, None]] = {}
     for home in homes:
@@ -267,12 +276,12 @@ def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflo
     return found
 
 
-def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
+def _is_at_rest(state: PlannerState, workload: Workload, now: float) -> bool:
     """Returns whether the workload is at rest: all its replicas are placed, and none leaves, rolls or must move."""
     key = workload.key
     if workload.unplaced or key in state.waiting or key in state.misplaced or key in state.rollouts:
         return False
-    if is_in_transfer(workload) or reasons(state, workload, now):
+    if is_in_transfer(workload) or move_causes_by_cluster(state, workload, now):
         return False
     rolling_from = workload.declared.rolling_from
     return not any(
@@ -281,35 +290,35 @@ def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
     )
 
 
-def margin_of(state: PlannerState, workload: Workload) -> int:
+def home_margin(state: PlannerState, workload: Workload) -> int:
     """Returns how many more replicas must fit at home than go there."""
     return max(1, ceil(state.rules.home_margin * workload.declared.replicas))
 
 
-def room_now(state: PlannerState, workload: Workload, home: str, now: float) -> int:
+def room_at_home(state: PlannerState, workload: Workload, home: str, now: float) -> int:
     """Returns how many more replicas of the workload a home takes now, by its room and the policy's limits."""
     part = workload.parts.get(home)
-    if (part is not None and part.replicas_lost) or lacks(state, workload, home):
+    if (part is not None and part.replicas_lost) or has_missing_object(state, workload, home):
         return 0
     limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
-    bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0)
-    room = growth_room(state, home, workload.shapes_in(home), False, now, workload.key)
+    bound = maximum_in_cluster(limits, home) - (part.replicas_kept if part is not None else 0)
+    room = growth_room(state, home, workload.possible_shapes_in(home), False, now, workload.key)
     return max(0, min(room.certain, bound))
 
 
-def _is_expected(state: PlannerState, home: str, now: float) -> bool:
+def _may_take_waiting_workload(state: PlannerState, home: str, now: float) -> bool:
     """Returns whether a waiting workload may be placed in the home cluster.
 
     Then no overflow goes there, because replicas that run nowhere have priority.
     """
-    for key in state.waiting.hopeful_in(home):
+    for key in state.waiting.hopeful_workloads_in(home):
         workload = state.workloads[key]
         joined, policy = state.clusters[home].joined, workload.declared.policy
-        if joined is None or not any(in_tier(tier, joined) for tier in policy.tiers if not tier.node_groups):
+        if joined is None or not any(is_in_tier(tier, joined) for tier in policy.tiers if not tier.node_groups):
             continue
         if is_whole(workload.declared.kind) and workload.parts and home not in workload.parts:
             continue
-        if has_waited(workload) and lacks(state, workload, home):
+        if has_waited_for_missing(workload) and has_missing_object(state, workload, home):
             continue
         part = workload.parts.get(home)
         limits = {limit.cluster: limit for limit in policy.limits}
@@ -317,7 +326,10 @@ def _is_expected(state: PlannerState, home: str, now: float) -> bool:
         least = limits[home].replicas_min if home in limits else 0
         if kept >= least and _waits_for_minima_alone(state, workload, now):
             continue
-        if kept < most_of(limits, home) and state.room(home, workload.shape, False, now, key).possible:
+        if (
+            kept < maximum_in_cluster(limits, home)
+            and state.room_in_cluster(home, workload.shape, False, now, key).possible
+        ):
             return True
     return False
 
@@ -327,22 +339,24 @@ def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float)
     policy = workload.declared.policy
     limits = {limit.cluster: limit for limit in policy.limits}
     may_stay = all(
-        part.replicas_kept <= most_of(limits, name)
+        part.replicas_kept <= maximum_in_cluster(limits, name)
         and (joined := state.clusters[name].joined) is not None
-        and any(in_tier(tier, joined) for tier in policy.tiers)
+        and any(is_in_tier(tier, joined) for tier in policy.tiers)
         for name, part in workload.parts.items()
         if part.replicas_kept and name in state.clusters
     )
-    return not workload.unplaced and may_stay and not reasons(state, workload, now)
+    return not workload.unplaced and may_stay and not move_causes_by_cluster(state, workload, now)
 
 
-def _figures(state: PlannerState, home: str, held: Mapping[str, object], now: float) -> tuple[object, ...]:
+def _home_room_fingerprint(
+    state: PlannerState, home: str, held: Mapping[str, object], now: float
+) -> tuple[object, ...]:
     """Returns a value that changes whenever a room in the home may have changed. held: by cluster, from _held."""
     view = state.clusters[home]
     return state.room_revision(home), state.is_fresh(home, now), view.phase, held.get(home)
 
 
-def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
+def _held_by_cluster(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
     """Returns, by cluster, the shapes and workloads that get no more replicas there now because of a hold."""
     found: dict[str, set[Shape | WorkloadKey]] = {}
     for (cluster, whom), hold in state.holds.running():
@@ -351,7 +365,7 @@ def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | Worklo
     return {cluster: frozenset(held) for cluster, held in found.items()}
 
 
-def _use(left: dict[str, float], journey: HomeMove) -> None:
+def _reduce_free_room(left: dict[str, float], journey: HomeMove) -> None:
     """Reduces the free fraction of each home's room by the replicas of this move. The first homes fill first."""
     rest = journey.replicas
     for home, room in journey.rooms.items():

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from planner.core.background.homing import LOOK_SECONDS, margin_of, room_now
+from planner.core.background.homing import LOOK_SECONDS, home_margin, room_at_home
 from planner.core.background.overflow import Overflow
-from planner.core.division.placement import most_of
+from planner.core.division.placement import maximum_in_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
@@ -42,22 +42,22 @@ class LentHomes:
         """By home cluster: the time at which nodes were back for a need that is in the log."""
         self._looked_at: float | None = None
 
-    def step(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
+    def update_home_needs(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
         """Returns CapacityNeeded for needs that are new, changed or over; nothing between two looks."""
         if self._looked_at is not None and moment.now - self._looked_at < LOOK_SECONDS:
             return []
         self._looked_at = moment.now
-        lending = frozenset(name for name, view in state.clusters.items() if view.nodes.lends)
-        concerned = dict(_concerned(state, overflowed, lending))
+        lending = frozenset(name for name, view in state.clusters.items() if view.nodes.has_lent_nodes)
+        concerned = dict(_concerned_workloads(state, overflowed, lending))
         self._end_needs_without_lent_homes(state, concerned)
-        for key in self._next(state, concerned, moment):
+        for key in self._next_workloads(state, concerned, moment):
             workload, entries = state.workloads[key], concerned[key]
-            going = _going(state, workload, entries)
-            free = _free(state, workload, going, moment.now)
-            needs = _needs(state, workload, going, free, lending, moment.now)
-            workload.home_needs = {**self._kept(state, key, free, needs, moment.now), **needs}
+            going = _overflow_going_home(state, workload, entries)
+            free = _free_room_by_home(state, workload, going, moment.now)
+            needs = _needs_by_home(state, workload, going, free, lending, moment.now)
+            workload.home_needs = {**self._kept_needs(state, key, free, needs, moment.now), **needs}
         found = (key for key in concerned if key in self._found_of)
-        return [event for key in found for event in _unsaid(state, state.workloads[key], moment)]
+        return [event for key in found for event in _unpublished_needs(state, state.workloads[key], moment)]
 
     def _end_needs_without_lent_homes(self, state: PlannerState, concerned: Overflowed) -> None:
         """Ends the needs of workloads whose homes lend nothing any more.
@@ -69,7 +69,7 @@ class LentHomes:
             if key in state.workloads:
                 state.workloads[key].home_needs = {}
 
-    def _kept(
+    def _kept_needs(
         self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
     ) -> Mapping[str, int]:
         """Returns, by home cluster, the replicas of needs that are in the log and whose nodes have come back.
@@ -80,26 +80,29 @@ class LentHomes:
         kept = {home: min(most, free[home]) for home, most in said.items() if home not in needs and free.get(home)}
         before = self._room_since.get(key, {})
         self._room_since[key] = {home: before.get(home, now) for home in kept}
-        unused = self._unused(state, key, now)
+        unused = self._unused_homes(state, key, now)
         return {home: room for home, room in kept.items() if home not in unused}
 
-    def _unused(self, state: PlannerState, key: WorkloadKey, now: float) -> frozenset[str]:
+    def _unused_homes(self, state: PlannerState, key: WorkloadKey, now: float) -> frozenset[str]:
         """Returns home clusters whose nodes have been back so long without replicas going there that the need ends."""
         most = 2 * state.rules.home_after + UNUSED_SECONDS
         return frozenset(home for home, at in self._room_since.get(key, {}).items() if now - at >= most)
 
-    def _next(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
+    def _next_workloads(self, state: PlannerState, concerned: Overflowed, moment: Moment) -> list[WorkloadKey]:
         """Returns the workloads whose need is computed now. A workload that changes again goes to the queue's end."""
         begins = not (self._found_of or self._waiting)
         figures = {
-            key: (_figures(state, state.workloads[key], of, moment.now), self._unused(state, key, moment.now))
+            key: (
+                _need_fingerprint(state, state.workloads[key], of, moment.now),
+                self._unused_homes(state, key, moment.now),
+            )
             for key, of in concerned.items()
         }
         self._room_since = {key: since for key, since in self._room_since.items() if key in concerned}
         self._found_of = {key: of for key, of in self._found_of.items() if key in concerned}
         changed = [key for key, of in figures.items() if self._found_of.get(key) != of]
         if begins:
-            changed = self._from_where_a_turn_begins(changed, moment)
+            changed = self._rotate_by_turn(changed, moment)
         self._waiting = dict.fromkeys(key for key in (*self._waiting, *changed) if key in concerned)
         chosen = list(islice(self._waiting, self._looked_at_max))
         for key in chosen:
@@ -107,7 +110,7 @@ class LentHomes:
             self._found_of[key] = figures[key]
         return chosen
 
-    def _from_where_a_turn_begins(self, keys: Iterable[WorkloadKey], moment: Moment) -> list[WorkloadKey]:
+    def _rotate_by_turn(self, keys: Iterable[WorkloadKey], moment: Moment) -> list[WorkloadKey]:
         """Returns the keys in a rotated order that begins further on in each turn.
 
         Otherwise, with many short turns, the last keys would never be looked at.
@@ -117,7 +120,7 @@ class LentHomes:
         return ordered[first:] + ordered[:first]
 
 
-def _concerned(
+def _concerned_workloads(
     state: PlannerState, overflowed: Overflowed, lending: frozenset[str]
 ) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
     """Yields workloads whose homes have lent nodes, and workloads that have a need in the log."""
@@ -131,34 +134,36 @@ def _concerned(
                 yield key, entries
 
 
-def _homes(state: PlannerState, entries: Iterable[Overflow]) -> list[str]:
+def _homes_in_tier_order(state: PlannerState, entries: Iterable[Overflow]) -> list[str]:
     """Returns the homes in the order of their tiers, without clusters that left since the last look."""
     return [home for home in dict.fromkeys(home for entry in entries for home in entry.homes) if home in state.clusters]
 
 
-def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, ...], now: float) -> object:
+def _need_fingerprint(state: PlannerState, workload: Workload, entries: tuple[Overflow, ...], now: float) -> object:
     """Returns a value that changes whenever the need may have changed."""
-    homes = _homes(state, entries)
+    homes = _homes_in_tier_order(state, entries)
     rooms = tuple((home, state.room_revision(home), state.is_fresh(home, now)) for home in homes)
     return workload.placement, workload.declared.policy, state.brakes.revision, rooms
 
 
-def _going(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
+def _overflow_going_home(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
     """Returns the overflow that may go home: only of workloads that ever go home, and only if no brake holds it."""
     rules, policy = state.rules, workload.declared.policy
     never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
         return []
-    return [entry for entry in entries if not state.brakes.frozen(entry.cluster, workload.key)]
+    return [entry for entry in entries if not state.brakes.is_frozen(entry.cluster, workload.key)]
 
 
-def _free(state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float) -> Mapping[str, int]:
+def _free_room_by_home(
+    state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float
+) -> Mapping[str, int]:
     """Returns how many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
-    homes = (home for home in _homes(state, going) if not state.brakes.frozen(home, workload.key))
-    return {home: room_now(state, workload, home, now) for home in homes}
+    homes = (home for home in _homes_in_tier_order(state, going) if not state.brakes.is_frozen(home, workload.key))
+    return {home: room_at_home(state, workload, home, now) for home in homes}
 
 
-def _needs(
+def _needs_by_home(
     state: PlannerState,
     workload: Workload,
     going: Iterable[Overflow],
@@ -170,14 +175,14 @@ def _needs(
 
     Returns an empty map if lent nodes would let no more replicas go home. going: from _going. free: from _free.
     """
-    key, margin = workload.key, margin_of(state, workload)
+    key, margin = workload.key, home_margin(state, workload)
     count = sum(entry.replicas for entry in going)
     limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
     lent = {}
     for home in (home for home in free if home in lending):
         part = workload.parts.get(home)
-        bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0) - free[home]
-        lent[home] = max(0, min(state.room_lent(home, workload.shape, now, key), bound))
+        bound = maximum_in_cluster(limits, home) - (part.replicas_kept if part is not None else 0) - free[home]
+        lent[home] = max(0, min(state.room_on_lent_nodes(home, workload.shape, now, key), bound))
     wanted = min(count + margin, sum(free.values()) + sum(lent.values()))
     if wanted <= max(margin, sum(free.values())):
         return {}
@@ -189,7 +194,7 @@ def _needs(
     return needs
 
 
-def _unsaid(state: PlannerState, workload: Workload, moment: Moment) -> Iterator[CapacityNeeded]:
+def _unpublished_needs(state: PlannerState, workload: Workload, moment: Moment) -> Iterator[CapacityNeeded]:
     """Yields CapacityNeeded for needs that differ from the last record.
 
     Yields nothing for a workload with unplaced replicas: its need is published when it is placed.

@@ -21,17 +21,17 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
 from planner.core.placement import placing
-from planner.core.placement.misplaced import find_all, for_minima, ruled_out
-from planner.core.placement.outlook import stopped_in
-from planner.core.placement.reasons import counts_to_move, held_by, is_back, reasons
-from planner.core.placement.shares import is_done_there
-from planner.core.requests.remembering import without_old
+from planner.core.placement.misplaced import find_all_misplaced, replicas_for_minima, replicas_ruled_out
+from planner.core.placement.outlook import rollout_stopped_in
+from planner.core.placement.reasons import counts_to_move, hold_texts_by_cause, is_cluster_back, move_causes_by_cluster
+from planner.core.placement.shares import is_done_in_cluster
+from planner.core.requests.remembering import without_old_answers
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, PlacementDecided, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Part
 
 
-def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
+def workloads_due_to_move(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
     """Returns workloads with a next step to take. A workload that only lacks room is due when a cluster gets more."""
     moved = [state.workloads[key] for key in state.to_look_at]
     found = {workload.key: None for workload in moved if _may_settle(state, workload, now, brakes)}
@@ -42,83 +42,85 @@ def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
         if divisions < state.rules.replans_max and _may_move(state, workload, now, brakes):
             found[key] = None
             divisions += 1
-        elif _is_held_otherwise(state, workload, now):
+        elif _has_changed_move_waits(state, workload, now):
             to_tell.append(key)
     found.update((key, None) for key in to_tell[: max(0, state.rules.replans_max - divisions)])
     return [state.workloads[key] for key in found]
 
 
-def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
+def next_move_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
     """Returns the next step of one workload; without events when there is none."""
-    step = _next_step(state, workload, moment, brakes)
+    step = _decide_move_step(state, workload, moment, brakes)
     placement = next((event for event in step.events if isinstance(event, PlacementDecided)), None)
     if placement is None:
         return step
-    stopped = stopped_in(workload, workload.declared, placement.parts)
+    stopped = rollout_stopped_in(workload, workload.declared, placement.parts)
     if stopped == workload.declared.rollout_stopped_in:
         return step
-    declared = without_old(state.rules, workload.declared, moment)
+    declared = without_old_answers(state.rules, workload.declared, moment)
     return replace(step, events=(replace(declared, rollout_stopped_in=stopped), *step.events))
 
 
-def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
-    lost = _given_up(state, workload, moment.now, brakes)
+def _decide_move_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
+    lost = _replicas_to_give_up(state, workload, moment.now, brakes)
     if lost:
-        placed = placing.give_up(state, workload, lost, moment)
-        _spend(brakes, CAUSE_LOST, workload.key, lost)
+        placed = placing.give_up_replicas(state, workload, lost, moment)
+        _spend_budget(brakes, CAUSE_LOST, workload.key, lost)
         return AftermathStep(workload.key, placed.events, CAUSE_LOST)
-    back = {cluster: count for cluster, count in _returned(state, workload, moment.now, brakes).items() if count}
+    back = {
+        cluster: count for cluster, count in _returning_replicas(state, workload, moment.now, brakes).items() if count
+    }
     if back:
-        placed = placing.bring_back(state, workload, back, moment)
-        _spend(brakes, CAUSE_RETURN, workload.key, back)
+        placed = placing.return_lost_replicas(state, workload, back, moment)
+        _spend_budget(brakes, CAUSE_RETURN, workload.key, back)
         return AftermathStep(workload.key, placed.events, CAUSE_RETURN)
-    gone = _may_go(state, workload, moment.now, brakes)
+    gone = _removable_leaving_replicas(state, workload, moment.now, brakes)
     if gone:
-        placed = placing.let_leave(state, workload, gone, moment)
+        placed = placing.remove_leaving_replicas(state, workload, gone, moment)
         return AftermathStep(workload.key, placed.events, CAUSE_SETTLED)
     if workload.declared.deleting:
         return AftermathStep(workload.key, (), "")
     return AftermathStep(workload.key, placing.place_again(state, workload, moment, brakes).events, "")
 
 
-def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
+def wanted_moves_by_cause(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
     """Returns, by cause and cluster, how many replicas would move if nothing held them back, with or without room.
 
     A cause that goes on and has moved all that it could is listed with 0.
     """
     found: dict[tuple[str, str], int] = {}
-    find_all(state)
+    find_all_misplaced(state)
     for key in state.misplaced:
         workload = state.workloads[key]
-        over = ruled_out(state, workload)
-        for cluster, why in reasons(state, workload, now).items() if over else ():
+        over = replicas_ruled_out(state, workload)
+        for cluster, why in move_causes_by_cluster(state, workload, now).items() if over else ():
             if why == CAUSE_POLICY:
                 found[why, cluster] = found.get((why, cluster), 0) + over[cluster]
-        for cluster, count in for_minima(state, workload).items():
+        for cluster, count in replicas_for_minima(state, workload).items():
             found[CAUSE_POLICY, cluster] = found.get((CAUSE_POLICY, cluster), 0) + count
-    for cluster in _to_leave(state, now):
-        found[_cause_of(state.clusters[cluster]), cluster] = 0
-        for key in state.keys_in(cluster):
+    for cluster in _clusters_to_leave(state, now):
+        found[_cause_of_cluster(state.clusters[cluster]), cluster] = 0
+        for key in state.workload_keys_in(cluster):
             workload = state.workloads[key]
-            cause = reasons(state, workload, now).get(cluster)
+            cause = move_causes_by_cluster(state, workload, now).get(cluster)
             if cause and cause != CAUSE_POLICY:
                 kept = workload.parts[cluster].replicas_kept
                 found[cause, cluster] = found.get((cause, cluster), 0) + kept
     for key in state.moved:
         for part in state.workloads[key].parts.values():
-            if part.replicas_lost and is_back(state, part.cluster, now):
+            if part.replicas_lost and is_cluster_back(state, part.cluster, now):
                 place = (CAUSE_RETURN, part.cluster)
                 found[place] = found.get(place, 0) + part.replicas_lost
     return found
 
 
-def _cause_of(view: ClusterView) -> str:
+def _cause_of_cluster(view: ClusterView) -> str:
     if view.phase == PHASE_LOST:
         return CAUSE_LOST
     return CAUSE_DRAIN if view.hands_over else CAUSE_FAILOVER
 
 
-def left(state: PlannerState) -> tuple[ClusterLeft, ...]:
+def clusters_that_left(state: PlannerState) -> tuple[ClusterLeft, ...]:
     """Returns ClusterLeft for leaving or lost clusters that no placement lists any more.
 
     A leaving cluster stays until its loans are over; a lost one does not.
@@ -127,19 +129,19 @@ def left(state: PlannerState) -> tuple[ClusterLeft, ...]:
         ClusterLeft(view.name)
         for view in state.clusters.values()
         if (view.phase == PHASE_LOST or (view.phase == PHASE_LEAVING and not _is_in_a_loan(view)))
-        and not any(True for _ in state.keys_in(view.name))
+        and not any(True for _ in state.workload_keys_in(view.name))
     )
 
 
 def _is_in_a_loan(view: ClusterView) -> bool:
     """Returns whether the cluster has lent or virtual nodes. An API server is asked under its first name only."""
-    return not view.twin_of and (view.nodes.lends or view.nodes.has_virtual)
+    return not view.twin_of and (view.nodes.has_lent_nodes or view.nodes.has_virtual)
 
 
 # ── Who is due ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _to_leave(state: PlannerState, now: float) -> list[str]:
+def _clusters_to_leave(state: PlannerState, now: float) -> list[str]:
     """Returns the clusters that replicas may have to leave now."""
     age_max = state.rules.capacity_age_max
     return [
@@ -153,8 +155,8 @@ def _to_leave(state: PlannerState, now: float) -> list[str]:
 
 def _perhaps_misplaced(state: PlannerState, now: float) -> dict[WorkloadKey, None]:
     keys = dict(state.misplaced)
-    for cluster in _to_leave(state, now):
-        keys.update((key, None) for key in state.keys_in(cluster))
+    for cluster in _clusters_to_leave(state, now):
+        keys.update((key, None) for key in state.workload_keys_in(cluster))
     return keys
 
 
@@ -163,23 +165,23 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     if is_in_transfer(workload):
         return False
     if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
-        return bool(_given_up(state, workload, now, brakes))
-    why = reasons(state, workload, now)
+        return bool(_replicas_to_give_up(state, workload, now, brakes))
+    why = move_causes_by_cluster(state, workload, now)
     if workload.looked_at == (why, brakes.revision) or workload.declared.deleting:
         return False
     key, counts = workload.key, counts_to_move(state, workload, why)
-    minima = for_minima(state, workload)
+    minima = replicas_for_minima(state, workload)
     why, counts = {**dict.fromkeys(minima, CAUSE_POLICY), **why}, {**minima, **counts}
     if not why:
-        return not any(brakes.frozen(cluster, key) for cluster in workload.parts)
-    return any(brakes.allow(why[name], name, key, counts[name]) for name in why)
+        return not any(brakes.is_frozen(cluster, key) for cluster in workload.parts)
+    return any(brakes.allow_replicas(why[name], name, key, counts[name]) for name in why)
 
 
-def _is_held_otherwise(state: PlannerState, workload: Workload, now: float) -> bool:
+def _has_changed_move_waits(state: PlannerState, workload: Workload, now: float) -> bool:
     """Returns whether the workload's moves now wait for another brake or confirmation than was last reported."""
     if is_in_transfer(workload) or workload.declared.deleting:
         return False
-    return workload.held_by != held_by(state, workload, reasons(state, workload, now), now)
+    return workload.held_by != hold_texts_by_cause(state, workload, move_causes_by_cluster(state, workload, now), now)
 
 
 def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
@@ -189,14 +191,16 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
     """
     if is_in_transfer(workload):
         return False
-    if any(_returned(state, workload, now, brakes).values()) or _may_go(state, workload, now, brakes):
+    if any(_returning_replicas(state, workload, now, brakes).values()) or _removable_leaving_replicas(
+        state, workload, now, brakes
+    ):
         return True
-    if _is_held_otherwise(state, workload, now):
+    if _has_changed_move_waits(state, workload, now):
         return True
     held_up = any(
         (part.replicas_lost and state.is_fresh(part.cluster, now))
         or (part.replicas_leaving and (workload.key, part.cluster) in state.timers)
-        or brakes.frozen(part.cluster, workload.key)
+        or brakes.is_frozen(part.cluster, workload.key)
         for part in workload.parts.values()
     )
     if not held_up:
@@ -207,7 +211,7 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
 # ── Out of clusters that will not return ────────────────────────────────────────────────────────────────────────
 
 
-def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+def _replicas_to_give_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """Returns, by cluster that will not return, how many kept replicas are counted as lost now.
 
     0: the part keeps no replica, and the part itself is dropped.
@@ -215,9 +219,13 @@ def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allow
     found = {}
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
-        if view is None or view.hands_to or not state.is_lost_for_good(part.cluster, now):
+        if view is None or view.hand_over_target or not state.is_lost_for_good(part.cluster, now):
             continue
-        count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept) if part.replicas_kept else 0
+        count = (
+            brakes.allow_replicas(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept)
+            if part.replicas_kept
+            else 0
+        )
         if count or not part.replicas_kept:  # A part without kept replicas moves none, so no brake holds it.
             found[part.cluster] = count
     return found
@@ -226,19 +234,21 @@ def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allow
 # ── Back from clusters that were lost ───────────────────────────────────────────────────────────────────────────
 
 
-def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+def _returning_replicas(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """Returns, by cluster that is back, how many of the replicas lost there may count again."""
     return {
-        part.cluster: brakes.allow(CAUSE_RETURN, part.cluster, workload.key, part.replicas_lost)
+        part.cluster: brakes.allow_replicas(CAUSE_RETURN, part.cluster, workload.key, part.replicas_lost)
         for part in workload.parts.values()
-        if part.replicas_lost and is_back(state, part.cluster, now)
+        if part.replicas_lost and is_cluster_back(state, part.cluster, now)
     }
 
 
 # ── Out once the others are available ───────────────────────────────────────────────────────────────────────────
 
 
-def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+def _removable_leaving_replicas(
+    state: PlannerState, workload: Workload, now: float, brakes: Allowance
+) -> dict[str, int]:
     """Returns, by cluster, how many leaving replicas may be removed: none until as many are available as are kept.
 
     When scaled in, a ReplicaSet removes pods that are not ready first. So unready pods may go at once. During a rollout
@@ -248,15 +258,17 @@ def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowan
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):
         return {}
-    statuses = {part.cluster: status for part in parts if (status := _status(state, workload, part, now)) is not None}
-    available = sum(_available(part, statuses.get(part.cluster)) for part in parts)
+    statuses = {
+        part.cluster: status for part in parts if (status := _certain_status(state, workload, part, now)) is not None
+    }
+    available = sum(_available_replicas(part, statuses.get(part.cluster)) for part in parts)
     spare = available - sum(part.replicas_kept for part in parts)
     if spare < 0:
         return {}
     going = {}
     for part in parts:
         status = statuses.get(part.cluster)
-        if not part.replicas_leaving or status is None or brakes.frozen(part.cluster, workload.key):
+        if not part.replicas_leaving or status is None or brakes.is_frozen(part.cluster, workload.key):
             continue
         rolls = status.updated < status.replicas
         idle = part.replicas - min(part.replicas, max(status.ready, status.available))
@@ -275,25 +287,29 @@ def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: 
     Returns 0 while no record shows the part as decided: then it is not known which of them have bound.
     """
     timer = state.timers.get((workload.key, part.cluster))
-    if timer is None or not is_done_there(state, workload, part) or now - timer.since < state.rules.take_back_after:
+    if (
+        timer is None
+        or not is_done_in_cluster(state, workload, part)
+        or now - timer.since < state.rules.take_back_after
+    ):
         return 0
-    return min(timer.unbound, state.unbound(workload, part))
+    return min(timer.unbound, state.unbound_replicas(workload, part))
 
 
-def _status(state: PlannerState, workload: Workload, part: Part, now: float) -> WorkloadObserved | None:
+def _certain_status(state: PlannerState, workload: Workload, part: Part, now: float) -> WorkloadObserved | None:
     """Returns a fresh cluster's status of its part at the current version; None when nothing certain is known."""
     status = workload.statuses.get(part.cluster)
     if status is None or status.version != part.version or not state.is_fresh(part.cluster, now):
         return None
-    if not state.owners.is_present(status):  # A removal is final, so the new owner must report first.
+    if not state.owners.is_of_newest_turn(status):  # A removal is final, so the new owner must report first.
         return None
     return status
 
 
-def _available(part: Part, status: WorkloadObserved | None) -> int:
+def _available_replicas(part: Part, status: WorkloadObserved | None) -> int:
     return min(part.replicas, status.available) if status is not None else 0
 
 
-def _spend(brakes: Allowance, cause: str, key: WorkloadKey, counts: Mapping[str, int]) -> None:
+def _spend_budget(brakes: Allowance, cause: str, key: WorkloadKey, counts: Mapping[str, int]) -> None:
     for cluster, count in counts.items():
-        brakes.spend(cause, cluster, key, count)
+        brakes.spend_budget(cause, cluster, key, count)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import in_tier
-from planner.core.placement.reasons import moves_by_itself
+from planner.core.manifests.policy import is_in_tier
+from planner.core.placement.reasons import may_move_by_itself
 from spillway.events import ClusterJoined
 from spillway.model import Policy
 
@@ -31,7 +31,7 @@ def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[
     policy = declared.policy
     if policy.overflow_stays or policy.strategy is not None or len(policy.tiers) < 2:
         return ()
-    if declared.deleting or not moves_by_itself(workload):
+    if declared.deleting or not may_move_by_itself(workload):
         return ()
     kept = {name: part for name, part in workload.parts.items() if part.replicas_kept}
     tier_by_cluster = {cluster.cluster: first_tier(policy, cluster) for cluster in clusters}
@@ -49,7 +49,7 @@ def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[
 
 def first_tier(policy: Policy, cluster: ClusterJoined) -> int:
     """Returns the first tier that places on the cluster's existing nodes, else on new ones. Past the last: none."""
-    tiers = [(index, tier) for index, tier in enumerate(policy.tiers) if in_tier(tier, cluster)]
+    tiers = [(index, tier) for index, tier in enumerate(policy.tiers) if is_in_tier(tier, cluster)]
     return min(tiers, key=lambda entry: (entry[1].node_groups, entry[0]), default=(len(policy.tiers), None))[0]
 
 

@@ -15,7 +15,7 @@ from planner.core.background.aftermath import AftermathStep
 from planner.core.background.headroom import HeadroomPace, Headrooms
 from planner.core.background.homing import Homing
 from planner.core.background.lent_homes import LentHomes
-from planner.core.knowledge.all_clusters import newly_known
+from planner.core.knowledge.all_clusters import newly_known_api_servers
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.placement import placing
@@ -80,7 +80,7 @@ class RoundMemory:
         self.headrooms = Headrooms(pace)
 
 
-def unguarded(_: Subject, decide: Callable[[], T]) -> T:
+def run_unguarded(_: Subject, decide: Callable[[], T]) -> T:
     """Runs the decision without a guard: an error raises. For tests and `simulate`."""
     return decide()
 
@@ -91,23 +91,23 @@ def apply_events(state: PlannerState, events: Iterable[Event | Tombstone], now: 
         if isinstance(event, Tombstone):
             state.apply_tombstone(event.address.topic.name, event.address.key)
         else:
-            state.apply(event, now)
+            state.apply_event(event, now)
 
 
 def retry_workloads(state: PlannerState, subjects: Iterable[Subject]) -> None:
     """Marks workloads to be looked at again that were left alone for a while. Steps about the fleet come anyway."""
     for key in subjects:
         if not isinstance(key, str) and key in state.workloads:
-            state.waiting.retry(key)
-            state.rollouts.retry(key)
-            state.scalings.index(key, state.workloads[key])
+            state.waiting.retry_workload(key)
+            state.rollouts.retry_workload(key)
+            state.scalings.index_workload(key, state.workloads[key])
 
 
 def steps_of_round(
     state: PlannerState,
     memory: RoundMemory,
     moments: DecisionClock,
-    guard: DecisionGuard = unguarded,
+    guard: DecisionGuard = run_unguarded,
     undecided: bool = False,
 ) -> Iterator[RoundStep]:
     """Yields the steps of one round.
@@ -115,31 +115,35 @@ def steps_of_round(
     undecided: whether requests wait for binds. Waiting workloads may have to wait for those requests
     (`aftermath.next_waiting`).
     """
-    guard("timers", partial(aftermath.watch, state, moments.now()))
-    yield from _moves(state, memory, moments, guard)
-    yield from _take_backs(state, moments, guard)
-    yield from _tried_again(state, moments, guard, undecided)
-    for key in guard("rollouts", partial(state.rollouts.due, state.rules.replans_max)) or ():
-        yield _step(guard, key, partial(aftermath.roll_on, state, state.workloads[key], moments.next()))
-    for workload in guard("homes", partial(memory.homing.due, state, moments.now())) or ():
-        home = partial(memory.homing.next_step, state, workload, moments.next(), state.brakes)
-        yield _step(guard, workload.key, home, StepKind.MOVED)
+    guard("timers", partial(aftermath.update_progress_timers, state, moments.now()))
+    yield from _move_steps(state, memory, moments, guard)
+    yield from _take_back_steps(state, moments, guard)
+    yield from _retry_steps(state, moments, guard, undecided)
+    for key in guard("rollouts", partial(state.rollouts.take_due_workloads, state.rules.replans_max)) or ():
+        yield _workload_step(
+            guard, key, partial(aftermath.continue_rollout, state, state.workloads[key], moments.next())
+        )
+    for workload in guard("homes", partial(memory.homing.workloads_going_home, state, moments.now())) or ():
+        home = partial(memory.homing.send_home_step, state, workload, moments.next(), state.brakes)
+        yield _workload_step(guard, workload.key, home, StepKind.MOVED)
     yield _fleet_step(
-        guard, "lent homes", partial(memory.lent_homes.step, state, memory.homing.overflowed, moments.next())
+        guard,
+        "lent homes",
+        partial(memory.lent_homes.update_home_needs, state, memory.homing.overflowed, moments.next()),
     )
-    yield _fleet_step(guard, "needs", partial(aftermath.needs_met, state, moments.next()))
+    yield _fleet_step(guard, "needs", partial(aftermath.lowered_capacity_needs, state, moments.next()))
     for key in list(state.leaving):
-        yield _step(guard, key, partial(aftermath.settle, state, key, moments.next()))
-    yield _fleet_step(guard, "clusters that left", partial(moves.left, state))
-    yield _fleet_step(guard, "API servers", partial(newly_known, state.clusters))
-    yield _fleet_step(guard, "headroom", partial(memory.headrooms.step, state, moments.next()))
+        yield _workload_step(guard, key, partial(aftermath.settle_workload, state, key, moments.next()))
+    yield _fleet_step(guard, "clusters that left", partial(moves.clusters_that_left, state))
+    yield _fleet_step(guard, "API servers", partial(newly_known_api_servers, state.clusters))
+    yield _fleet_step(guard, "headroom", partial(memory.headrooms.report_due_headroom, state, moments.next()))
 
 
 def steps_before_requests(
     state: PlannerState,
     moments: DecisionClock,
     lowest: int | None,
-    guard: DecisionGuard = unguarded,
+    guard: DecisionGuard = run_unguarded,
     undecided: bool = False,
 ) -> Iterator[RoundStep]:
     """Yields the steps that come before the requests of a group: free room goes to the higher priority first.
@@ -150,10 +154,10 @@ def steps_before_requests(
     highest = state.waiting.highest_priority
     if lowest is None or highest is None or highest <= lowest:
         return
-    yield from _tried_again(state, moments, guard, undecided, above=lowest)
+    yield from _retry_steps(state, moments, guard, undecided, above=lowest)
 
 
-def _step(
+def _workload_step(
     guard: DecisionGuard, key: WorkloadKey, decide: Callable[[], AftermathStep], kind: StepKind = StepKind.OTHER
 ) -> RoundStep:
     """Returns the step of one workload; without events when its decision failed."""
@@ -166,45 +170,55 @@ def _fleet_step(guard: DecisionGuard, name: str, decide: Callable[[], Sequence[E
     return RoundStep(StepKind.OTHER, guard(name, decide) or (), name)
 
 
-def _tried_again(
+def _retry_steps(
     state: PlannerState, moments: DecisionClock, guard: DecisionGuard, undecided: bool, above: int | None = None
 ) -> Iterator[RoundStep]:
-    found = partial(aftermath.next_waiting, state, moments.now(), undecided, above)
+    found = partial(aftermath.next_waiting_workloads, state, moments.now(), undecided, above)
     for workload in guard("waiting workloads", found) or ():
-        yield _step(guard, workload.key, partial(aftermath.try_again, state, workload, moments.next(), state.brakes))
+        yield _workload_step(
+            guard,
+            workload.key,
+            partial(aftermath.retry_waiting_workload, state, workload, moments.next(), state.brakes),
+        )
 
 
-def _moves(
+def _move_steps(
     state: PlannerState, memory: RoundMemory, moments: DecisionClock, guard: DecisionGuard
 ) -> Iterator[RoundStep]:
     """Yields moves that nobody asked for by name, as far as the brakes allow them."""
     moment = moments.next()
-    for workload, duplicate in guard("duplicates", partial(duplicates.due, state)) or ():
-        over = partial(duplicates.next_step, state, workload, duplicate, moments.next())
-        yield _step(guard, workload.key, over, StepKind.MOVED)
+    for workload, duplicate in guard("duplicates", partial(duplicates.workloads_to_hand_over, state)) or ():
+        over = partial(duplicates.hand_over_step, state, workload, duplicate, moments.next())
+        yield _workload_step(guard, workload.key, over, StepKind.MOVED)
     yield _fleet_step(guard, "brakes", partial(_ask_brakes, state, memory, moment))
-    for workload in guard("moves", partial(moves.due, state, moment.now, state.brakes)) or ():
-        move = partial(moves.next_step, state, workload, moments.next(), state.brakes)
-        yield _step(guard, workload.key, move, StepKind.MOVED)
+    for workload in guard("moves", partial(moves.workloads_due_to_move, state, moment.now, state.brakes)) or ():
+        move = partial(moves.next_move_step, state, workload, moments.next(), state.brakes)
+        yield _workload_step(guard, workload.key, move, StepKind.MOVED)
 
 
 def _ask_brakes(state: PlannerState, memory: RoundMemory, moment: Moment) -> Sequence[Event | Tombstone]:
-    wanted = {**moves.wanted(state, moment.now), **memory.homing.wanted}
-    return state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
+    wanted = {**moves.wanted_moves_by_cause(state, moment.now), **memory.homing.wanted}
+    return state.brakes.update_confirmations(
+        wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms
+    )
 
 
-def _take_backs(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
+def _take_back_steps(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
     """Takes back replicas that did not bind. A part that lacks an object waits for it and reserves nothing."""
     moment, brakes = moments.next(), state.brakes
-    for workload, counts in guard("take-backs", lambda: list(aftermath.take_backs(state, moment, brakes))) or ():
+    for workload, counts in (
+        guard("take-backs", lambda: list(aftermath.workloads_to_take_back(state, moment, brakes))) or ()
+    ):
         at = moments.next()
-        aftermath.hold(state, workload, counts, at.now)
-        taken = guard(workload.key, partial(placing.take_back, state, workload, counts, at))
+        aftermath.hold_clusters(state, workload, counts, at.now)
+        taken = guard(workload.key, partial(placing.take_back_replicas, state, workload, counts, at))
         events = taken.events if taken is not None else ()
         yield RoundStep(StepKind.TAKEN_BACK, events, workload.key, replicas=counts)
     later = moments.next()
-    lacking = guard("missing objects", lambda: list(aftermath.lack_what_they_need(state, later, brakes)))
+    lacking = guard("missing objects", lambda: list(aftermath.workloads_lacking_objects(state, later, brakes)))
     for workload, counts, missing in lacking or ():
-        waits = guard(workload.key, partial(placing.await_missing, state, workload, counts, missing, moments.next()))
+        waits = guard(
+            workload.key, partial(placing.await_missing_objects, state, workload, counts, missing, moments.next())
+        )
         events = waits.events if waits is not None else ()
         yield RoundStep(StepKind.WAITS_FOR_MISSING, events, workload.key, replicas=counts)

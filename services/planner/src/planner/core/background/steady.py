@@ -13,7 +13,7 @@ class SteadyRoom:
     def __init__(self) -> None:
         self._levels: list[tuple[int, float]] = []
 
-    def note(self, room: int, now: float) -> None:
+    def note_room(self, room: int, now: float) -> None:
         """Records the present room for `held`: a smaller room ends the time of the larger ones. now: steady seconds."""
         since = now
         while self._levels and self._levels[-1][0] >= room:
@@ -21,7 +21,7 @@ class SteadyRoom:
         if room > 0 and len(self._levels) < LEVELS_MAX:
             self._levels.append((room, since))
 
-    def held(self, seconds: float, now: float) -> int:
+    def lasting_room(self, seconds: float, now: float) -> int:
         """Returns the most room that there has been at every moment of the last seconds."""
         long_enough = [index for index, (_, since) in enumerate(self._levels) if now - since >= seconds]
         if not long_enough:

@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 
 from planner.core.compat import karmada, kubeadmiral
 from planner.core.compat import karmada_selection as selection
-from planner.core.division.placement import DivisionEntries, clusters_by_tier, first_of, fits_somewhere, most_of
+from planner.core.division.placement import (
+    DivisionEntries,
+    amounts_up_to_total,
+    can_fit_somewhere,
+    clusters_by_tier,
+    maximum_in_cluster,
+)
 from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.division.votes import apportion
 from planner.core.knowledge.allowance import CAUSE_FAILOVER
@@ -63,25 +69,29 @@ def divide_by_strategy(situation: Situation) -> Division:
     strategy = situation.policy.strategy
     assert strategy is not None, "the policy has no strategy"
     tiers = clusters_by_tier(situation)
-    members = _members(situation, tiers)
+    members = _eligible_clusters(situation, tiers)
     outside = {name: held.replicas for name, held in situation.held.items() if name not in members and held.replicas}
     if strategy.name == STRATEGY_DUPLICATED:
-        target = _duplicated(situation, strategy, members)
+        target = _duplicated_target(situation, strategy, members)
         leaving = {name: count for name, count in outside.items() if situation.reasons.get(name) != CAUSE_FAILOVER}
-        to_go = _to_go(situation, leaving)
-        return _division(situation, tiers, _everywhere(situation, members, to_go, target), to_go, target.why)
+        to_go = _replicas_to_leave(situation, leaving)
+        return _build_division(
+            situation, tiers, _change_of_copies(situation, members, to_go, target), to_go, target.why
+        )
     surplus = sum(held.replicas for held in situation.held.values()) - situation.replicas
-    at_once = first_of(outside, max(0, surplus))
+    at_once = amounts_up_to_total(outside, max(0, surplus))
     outside = {name: count - at_once.get(name, 0) for name, count in outside.items()}
-    to_go = wanted_out = _to_go(situation, outside)
+    to_go = wanted_out = _replicas_to_leave(situation, outside)
     stays = sum(outside.values())
-    target = _replicas_by_strategy(situation, strategy, members, situation.replicas - stays + sum(to_go.values()))
+    target = _target_of_strategy(situation, strategy, members, situation.replicas - stays + sum(to_go.values()))
     if target.why and to_go:
-        to_go, target = _as_far_as_it_goes(situation, strategy, members, stays, to_go)
-    return _division(situation, tiers, _in_all(situation, members, at_once, to_go, target), wanted_out, target.why)
+        to_go, target = _largest_possible_move(situation, strategy, members, stays, to_go)
+    return _build_division(
+        situation, tiers, _change_of_shares(situation, members, at_once, to_go, target), wanted_out, target.why
+    )
 
 
-def _members(situation: Situation, tiers: TierClusters) -> dict[str, EligibleCluster]:
+def _eligible_clusters(situation: Situation, tiers: TierClusters) -> dict[str, EligibleCluster]:
     joined = {cluster.cluster: cluster for cluster in situation.clusters}
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     members = {}
@@ -89,18 +99,18 @@ def _members(situation: Situation, tiers: TierClusters) -> dict[str, EligibleClu
         for name in names:
             if name not in situation.reasons:
                 held = situation.held.get(name, NOTHING)
-                room = _room(situation, name, held, limits)
+                room = _certain_room(situation, name, held, limits)
                 members[name] = EligibleCluster(joined[name], held.replicas, room, index)
     return dict(sorted(members.items()))
 
 
-def _room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mapping[str, ClusterLimit]) -> int:
+def _certain_room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mapping[str, ClusterLimit]) -> int:
     lacks = situation.await_missing and cluster in situation.missing
     room = (0 if lacks else situation.room(cluster, False).certain) + held.may_keep
-    return max(0, min(room, most_of(limits, cluster) - held.replicas))
+    return max(0, min(room, maximum_in_cluster(limits, cluster) - held.replicas))
 
 
-def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
+def _replicas_to_leave(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
     """Returns, by cluster that may have no replicas, how many leave it: the replicas that may move now.
 
     If a person asked, all of them leave.
@@ -113,7 +123,7 @@ def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _as_far_as_it_goes(
+def _largest_possible_move(
     situation: Situation,
     strategy: Strategy,
     members: Mapping[str, EligibleCluster],
@@ -131,52 +141,52 @@ def _as_far_as_it_goes(
         low, high = 0, sum(to_go.values())
         while low < high:
             middle = (low + high + 1) // 2
-            target = _replicas_by_strategy(situation, strategy, members, replicas - stays + middle)
+            target = _target_of_strategy(situation, strategy, members, replicas - stays + middle)
             if target.why:
                 high = middle - 1
             else:
-                low, best = middle, (first_of(to_go, middle), target)
+                low, best = middle, (amounts_up_to_total(to_go, middle), target)
         if best is not None:
             return best
-    return {}, _replicas_by_strategy(situation, strategy, members, situation.replicas - stays)
+    return {}, _target_of_strategy(situation, strategy, members, situation.replicas - stays)
 
 
 # ── What the strategies answer ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _replicas_by_strategy(
+def _target_of_strategy(
     situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
 ) -> _Target:
     held = {name: member.held for name, member in members.items()}
     try:
         if strategy.name in KARMADA:
-            found = _karmada(situation, strategy, members, wanted)
+            found = _divide_by_karmada(situation, strategy, members, wanted)
         else:
-            found = _kubeadmiral(situation, strategy, members, wanted)
+            found = _divide_by_kubeadmiral(situation, strategy, members, wanted)
         return _Target({name: found.get(name, 0) for name in members})
     except (karmada.Unschedulable, selection.NotSelectable, ValueError) as error:
         fewer = apportion(wanted, held) if sum(held.values()) > wanted else held
         return _Target({name: fewer.get(name, 0) for name in members}, f"{strategy.name}: {error}")
 
 
-def _karmada(
+def _divide_by_karmada(
     situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
 ) -> Mapping[str, int]:
     if not strategy.alternatives:
-        return _assigned(situation, strategy, list(members.values()), wanted)
+        return _assign_to_clusters(situation, strategy, list(members.values()), wanted)
     used = [member.tier for member in members.values() if member.held]
     tiers = sorted({member.tier for member in members.values()})
     problem: Exception = ValueError("no clusters to assign replicas to")
     for tier in tiers[tiers.index(min(used)) if used else 0 :]:
         try:
             those = [member for member in members.values() if member.tier == tier]
-            return _assigned(situation, strategy, those, wanted)
+            return _assign_to_clusters(situation, strategy, those, wanted)
         except (karmada.Unschedulable, selection.NotSelectable) as error:
             problem = error
     raise problem
 
 
-def _assigned(
+def _assign_to_clusters(
     situation: Situation, strategy: Strategy, members: Sequence[EligibleCluster], wanted: int
 ) -> dict[str, int]:
     """Assigns by Karmada's rules.
@@ -189,15 +199,15 @@ def _assigned(
         rules = tuple(karmada.WeightRule((name,), weight) for name, weight in weights.items())
         task = replace(task, rules=rules)
     by_name = {member.name: member for member in members}
-    chosen = [by_name[name] for name in _selected(strategy, task.strategy, members, wanted)]
+    chosen = [by_name[name] for name in _select_clusters(strategy, task.strategy, members, wanted)]
     candidates = [
         karmada.CandidateCluster(member.name, member.room, member.room + member.held, member.tier) for member in chosen
     ]
     existing = sorted((member.name, member.held) for member in chosen)
-    return karmada.assign(task, candidates, existing, overflow=len({member.tier for member in members}) > 1)
+    return karmada.assign_replicas(task, candidates, existing, overflow=len({member.tier for member in members}) > 1)
 
 
-def _selected(strategy: Strategy, kind: str, members: Sequence[EligibleCluster], wanted: int) -> list[str]:
+def _select_clusters(strategy: Strategy, kind: str, members: Sequence[EligibleCluster], wanted: int) -> list[str]:
     spreads = tuple(
         selection.SelectionSpread(entry.by, entry.groups_min, entry.groups_max or len(members))
         for entry in strategy.spread
@@ -213,10 +223,12 @@ def _selected(strategy: Strategy, kind: str, members: Sequence[EligibleCluster],
         )
         for member in members
     ]
-    return [place.cluster for place in selection.select(selection.SelectionRequest(kind, wanted, spreads), places)]
+    return [
+        place.cluster for place in selection.select_clusters(selection.SelectionRequest(kind, wanted, spreads), places)
+    ]
 
 
-def _kubeadmiral(
+def _divide_by_kubeadmiral(
     situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
 ) -> Mapping[str, int]:
     """Plans by KubeAdmiral's rules.
@@ -240,13 +252,13 @@ def _kubeadmiral(
         limited={name: member.held + member.room for name, member in members.items()},
         avoid_disruption=strategy.avoid_disruption,
     )
-    return kubeadmiral.plan(wish).plan
+    return kubeadmiral.plan_replicas(wish).plan
 
 
-def _duplicated(situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster]) -> _Target:
+def _duplicated_target(situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster]) -> _Target:
     """Sets all replicas for every selected cluster. Within a tier, clusters with replicas are selected first."""
     try:
-        chosen = _selected(strategy, karmada.DUPLICATED, list(members.values()), situation.replicas)
+        chosen = _select_clusters(strategy, karmada.DUPLICATED, list(members.values()), situation.replicas)
         if not chosen:
             return _Target({}, "no cluster may have any")
         return _Target(dict.fromkeys(chosen, situation.replicas))
@@ -272,7 +284,7 @@ class _Change:
     unplaced: int
 
 
-def _in_all(
+def _change_of_shares(
     situation: Situation,
     members: Mapping[str, EligibleCluster],
     at_once: Mapping[str, int],
@@ -292,15 +304,15 @@ def _in_all(
     less = {name: count for name, count in less.items() if count > 0}
     if situation.fixed or not situation.by_name:
         free = {name: count for name, count in more.items() if name not in situation.fixed}
-        free = first_of(free, max(0, missing) + sum(to_go.values()))
+        free = amounts_up_to_total(free, max(0, missing) + sum(to_go.values()))
         held_fast = {name: count for name, count in more.items() if name in situation.fixed}
-        more = free | first_of(held_fast, max(0, missing - sum(free.values())))
-        less = first_of(less, max(0, -missing))
-    taken = first_of(less, max(0, -missing))
+        more = free | amounts_up_to_total(held_fast, max(0, missing - sum(free.values())))
+        less = amounts_up_to_total(less, max(0, -missing))
+    taken = amounts_up_to_total(less, max(0, -missing))
     rest = {name: count - taken.get(name, 0) for name, count in less.items()}
     leaving = max(0, sum(more.values()) - max(0, missing))
-    moved = first_of(to_go, leaving)
-    for name, count in first_of(rest, leaving - sum(moved.values())).items():
+    moved = amounts_up_to_total(to_go, leaving)
+    for name, count in amounts_up_to_total(rest, leaving - sum(moved.values())).items():
         moved[name] = moved.get(name, 0) + count
     for name, count in at_once.items():
         taken[name] = taken.get(name, 0) + count
@@ -311,7 +323,7 @@ def _in_all(
     return _Change(more, taken, moved, unplaced)
 
 
-def _everywhere(
+def _change_of_copies(
     situation: Situation, members: Mapping[str, EligibleCluster], to_go: Mapping[str, int], target: _Target
 ) -> _Change:
     """Returns the change for copies (every cluster has all replicas): no cluster's replicas replace another's.
@@ -337,7 +349,7 @@ def _everywhere(
     return _Change(more, taken, moved, unplaced)
 
 
-def _division(
+def _build_division(
     situation: Situation, tiers: TierClusters, change: _Change, to_go: Mapping[str, int], why: str
 ) -> Division:
     replicas, new = dict[str, int](), dict[str, int]()
@@ -352,10 +364,10 @@ def _division(
         replicas=replicas,
         new=new,
         unplaced=change.unplaced,
-        uncertain=_uncertain(situation, tiers, change.unplaced),
+        uncertain=_replicas_awaiting_binds(situation, tiers, change.unplaced),
         to_leave=over - sum(change.moved.get(name, 0) for name in to_go if name not in situation.reasons),
         inputs=DivisionEntries(situation, tiers, replicas),
-        fits_nowhere=not fits_somewhere(situation, tiers),
+        fits_nowhere=not can_fit_somewhere(situation, tiers),
         moved=change.moved,
         kept_again={
             name: min(count, situation.held[name].may_keep)
@@ -368,7 +380,7 @@ def _division(
     )
 
 
-def _uncertain(situation: Situation, tiers: TierClusters, unplaced: int) -> int:
+def _replicas_awaiting_binds(situation: Situation, tiers: TierClusters, unplaced: int) -> int:
     """Returns how many replicas without certain room may wait for binds that could give them some."""
     if situation.settled or not unplaced:
         return 0

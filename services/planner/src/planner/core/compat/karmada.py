@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from planner.core.compat.webster import seats, ties_of
+from planner.core.compat.webster import divide_seats, ties_of
 
 DUPLICATED = "duplicated"
 STATIC_WEIGHT = "static_weight"
@@ -59,7 +59,7 @@ class CandidateCluster:
     tier: int = 0
 
 
-def assign(
+def assign_replicas(
     task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts, *, overflow: bool = False
 ) -> dict[str, int]:
     """Returns the replicas by cluster, of clusters that get some.
@@ -71,11 +71,11 @@ def assign(
     if not names:
         raise ValueError("no clusters to assign replicas to")
     if task.strategy == DUPLICATED:
-        return duplicated(names, task.replicas)
+        return assign_duplicated(names, task.replicas)
     if task.strategy == STATIC_WEIGHT:
-        found = static_weight(names, task.rules, task.replicas, task.uid)
+        found = assign_by_static_weight(names, task.rules, task.replicas, task.uid)
     elif task.strategy in (DYNAMIC_WEIGHT, AGGREGATED):
-        by_tier = _assign_tiers if overflow else by_capacity
+        by_tier = _assign_tiers if overflow else assign_by_capacity
         found = by_tier(task, candidates, existing)
     else:
         raise ValueError(f"strategy {task.strategy!r}: expected one that assigns replicas")
@@ -89,19 +89,19 @@ def _assign_tiers(task: AssignmentTask, candidates: Sequence[CandidateCluster], 
         members = [candidate for candidate in candidates if candidate.tier == tier]
         share = min(left, sum(candidate.with_existing for candidate in members))
         part = AssignmentTask(task.strategy, share, task.uid, task.fresh, task.rules)
-        found |= by_capacity(part, members, existing)
+        found |= assign_by_capacity(part, members, existing)
         left -= share
     if left > 0:
         raise Unschedulable(f"{left} of {task.replicas} replicas have no room in any tier")
     return found
 
 
-def duplicated(clusters: Sequence[str], replicas: int) -> dict[str, int]:
+def assign_duplicated(clusters: Sequence[str], replicas: int) -> dict[str, int]:
     """Returns all replicas for every cluster."""
     return dict.fromkeys(clusters, replicas)
 
 
-def static_weight(
+def assign_by_static_weight(
     clusters: Sequence[str], rules: Sequence[WeightRule] | None, replicas: int, uid: str
 ) -> dict[str, int]:
     """Divides by fixed weights: a cluster has the largest weight of its rules.
@@ -109,30 +109,32 @@ def static_weight(
     Existing replicas and room do not matter. Clusters without a weight get nothing. If none has a weight, all weigh the
     same.
     """
-    weights = {cluster: _weight(cluster, rules or ()) for cluster in clusters}
+    weights = {cluster: _largest_weight(cluster, rules or ()) for cluster in clusters}
     weights = {cluster: weight for cluster, weight in weights.items() if weight > 0} or dict.fromkeys(clusters, 1)
     return divide_weighted(replicas, weights, {}, uid)
 
 
-def _weight(cluster: str, rules: Sequence[WeightRule]) -> int:
+def _largest_weight(cluster: str, rules: Sequence[WeightRule]) -> int:
     meant = (rule.weight for rule in rules if rule.clusters is None or cluster in rule.clusters)
     return max(meant, default=0)
 
 
-def by_capacity(task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts) -> dict[str, int]:
+def assign_by_capacity(
+    task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts
+) -> dict[str, int]:
     """Divides by dynamic weight or aggregated: adds in proportion to room, removes in proportion to the replicas."""
     names = {candidate.cluster for candidate in candidates}
     kept = {cluster: count for cluster, count in existing if cluster in names}
     total = sum(kept.values())
     if task.fresh:
         weights = [(entry.cluster, entry.capacity + kept.get(entry.cluster, 0)) for entry in candidates]
-        return division_step(task.strategy, task.replicas, _largest_first(weights), {}, task.uid)
+        return divide_new_replicas(task.strategy, task.replicas, _largest_first(weights), {}, task.uid)
     if total > task.replicas:
-        return division_step(task.strategy, task.replicas, _largest_first(list(kept.items())), {}, task.uid)
+        return divide_new_replicas(task.strategy, task.replicas, _largest_first(list(kept.items())), {}, task.uid)
     if total == task.replicas:
         return kept
     weights = [(entry.cluster, entry.capacity) for entry in candidates]
-    added = division_step(task.strategy, task.replicas - total, _largest_first(weights), kept, task.uid)
+    added = divide_new_replicas(task.strategy, task.replicas - total, _largest_first(weights), kept, task.uid)
     return {cluster: kept.get(cluster, 0) + added.get(cluster, 0) for cluster in dict.fromkeys((*added, *kept))}
 
 
@@ -140,7 +142,7 @@ def _largest_first(weights: Counts) -> Counts:
     return sorted(weights, key=lambda entry: -entry[1])
 
 
-def division_step(
+def divide_new_replicas(
     strategy: str, replicas: int, weights: Counts, existing: Mapping[str, int], uid: str
 ) -> dict[str, int]:
     """Divides new replicas by weights in their order. Raises Unschedulable if the 32-bit sum of weights is too small.
@@ -162,7 +164,7 @@ def divide_weighted(replicas: int, weights: Mapping[str, int], existing: Mapping
     """Adds new replicas to existing ones by weight. Without any weight nothing is added."""
     if (not replicas and existing) or not sum(weights.values()):
         return dict(existing)
-    return seats(replicas, weights, existing, ties_of(uid))
+    return divide_seats(replicas, weights, existing, ties_of(uid))
 
 
 def _int32(value: int) -> int:

@@ -72,26 +72,26 @@ class SelectionRequest:
     replicas: int
     spreads: tuple[SelectionSpread, ...] = ()
 
-    def spread(self, by: str) -> SelectionSpread | None:
+    def find_spread(self, by: str) -> SelectionSpread | None:
         return next((spread for spread in self.spreads if spread.by == by), None)
 
 
-def select(request: SelectionRequest, places: Sequence[FeasibleCluster]) -> list[FeasibleCluster]:
+def select_clusters(request: SelectionRequest, places: Sequence[FeasibleCluster]) -> list[FeasibleCluster]:
     """Returns the clusters that take part, in the order of use. Raises NotSelectable.
 
     With static weights the constraints are ignored.
     """
-    ordered = in_order(places)
+    ordered = sort_clusters(places)
     if not request.spreads or request.strategy == STATIC_WEIGHT:
         return ordered
-    if request.spread(BY_REGION) is not None:
-        return select_by_region(request, group(request, ordered, BY_REGION))
-    if request.spread(BY_CLUSTER) is not None:
+    if request.find_spread(BY_REGION) is not None:
+        return select_by_region(request, group_clusters(request, ordered, BY_REGION))
+    if request.find_spread(BY_CLUSTER) is not None:
         return select_best(request, ordered)
     raise NotSelectable("spread constraints are supported by cluster and by region only")
 
 
-def in_order(places: Sequence[FeasibleCluster], *, by_available: bool = True) -> list[FeasibleCluster]:
+def sort_clusters(places: Sequence[FeasibleCluster], *, by_available: bool = True) -> list[FeasibleCluster]:
     """Sorts by tier ascending, score descending, room descending, name ascending."""
     return sorted(
         places, key=lambda place: (place.tier, -place.score, -place.available if by_available else 0, place.cluster)
@@ -103,7 +103,7 @@ def in_order(places: Sequence[FeasibleCluster], *, by_available: bool = True) ->
 
 def select_best(request: SelectionRequest, ordered: Sequence[FeasibleCluster]) -> list[FeasibleCluster]:
     """Returns the first max_groups clusters, some exchanged for larger ones if their room is not enough."""
-    spread = request.spread(BY_CLUSTER)
+    spread = request.find_spread(BY_CLUSTER)
     if spread is None or request.strategy == STATIC_WEIGHT:
         return list(ordered)
     if len(ordered) < spread.min_groups:
@@ -113,27 +113,27 @@ def select_best(request: SelectionRequest, ordered: Sequence[FeasibleCluster]) -
     if request.strategy == DUPLICATED:
         return chosen
     for place in reversed(range(count)):
-        if _available(chosen) >= request.replicas:
+        if _total_available(chosen) >= request.replicas:
             break
         best = max(rest, key=lambda other: other.available, default=None)
         if best is not None and best.available > chosen[place].available:
             index = rest.index(best)
             chosen[place], rest[index] = best, chosen[place]
-    if _available(chosen) < request.replicas:
+    if _total_available(chosen) < request.replicas:
         raise NotSelectable(f"no {count} clusters have room for {request.replicas} replicas")
     return chosen
 
 
-def _available(places: Sequence[FeasibleCluster]) -> int:
+def _total_available(places: Sequence[FeasibleCluster]) -> int:
     return sum(place.available for place in places)
 
 
 # ── By regions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def group(request: SelectionRequest, ordered: Sequence[FeasibleCluster], by: str) -> list[ClusterGroup]:
+def group_clusters(request: SelectionRequest, ordered: Sequence[FeasibleCluster], by: str) -> list[ClusterGroup]:
     """Returns the groups by name; none without a spread constraint by that field."""
-    spread = request.spread(by)
+    spread = request.find_spread(by)
     if spread is None:
         return []
     members: dict[str, list[FeasibleCluster]] = {}
@@ -152,7 +152,7 @@ def score_of(request: SelectionRequest, places: Sequence[FeasibleCluster], min_g
         fitting = [place for place in places if place.available >= request.replicas]
         return len(fitting) * SCORE_WEIGHT + _mean(fitting, len(fitting)) if fitting else 0
     share = -(-request.replicas // min_groups) if min_groups else request.replicas
-    by_cluster = request.spread(BY_CLUSTER)
+    by_cluster = request.find_spread(BY_CLUSTER)
     least = max(min_groups, by_cluster.min_groups if by_cluster is not None else 0)
     total = 0
     for count, place in enumerate(places, 1):
@@ -170,7 +170,7 @@ def _mean(places: Sequence[FeasibleCluster], count: int) -> int:
 
 def select_by_region(request: SelectionRequest, regions: Sequence[ClusterGroup]) -> list[FeasibleCluster]:
     """Returns the first cluster of every chosen region, then the best of the others. Raises NotSelectable."""
-    by_region, by_cluster = request.spread(BY_REGION), request.spread(BY_CLUSTER)
+    by_region, by_cluster = request.find_spread(BY_REGION), request.find_spread(BY_CLUSTER)
     assert by_region is not None
     if len(regions) < by_region.min_groups:
         raise NotSelectable(f"{len(regions)} regions: fewer than minGroups {by_region.min_groups}")
@@ -181,7 +181,7 @@ def select_by_region(request: SelectionRequest, regions: Sequence[ClusterGroup])
         raise NotSelectable(f"no set of regions has {least} clusters")
     by_name = {region.name: region for region in regions}
     chosen = [by_name[name].clusters[0] for name in names]
-    rest = in_order([place for name in names for place in by_name[name].clusters[1:]])
+    rest = sort_clusters([place for name in names for place in by_name[name].clusters[1:]])
     most = by_cluster.max_groups if by_cluster is not None else 0
     count = len(chosen) + len(rest)
     if most:
@@ -222,7 +222,7 @@ def select_groups(groups: Sequence[RegionSize], min_groups: int, max_groups: int
     search = _Search(ordered, min_groups, max_groups, min_clusters)
     winner = _by_score(search.best())
     beginnings = (winner[:count] for count in range(1, len(winner)))
-    return [group.name for group in next(filter(search.is_set, beginnings), winner)]
+    return [group.name for group in next(filter(search.is_complete_set, beginnings), winner)]
 
 
 def _by_score(path: Sequence[RegionSize]) -> Path:
@@ -238,54 +238,60 @@ class _Search:
     max_groups: int
     min_clusters: int
 
-    def is_set(self, path: Path) -> bool:
+    def is_complete_set(self, path: Path) -> bool:
         inner = sorted(path, key=self.groups_in_order.index)
         states = [(count, sum(group.clusters for group in inner[:count])) for count in range(len(inner) + 1)]
-        return len(inner) <= self.max_groups and self._enough(states[-1]) and not self._enough(states[-2])
+        return (
+            len(inner) <= self.max_groups
+            and self._is_large_enough(states[-1])
+            and not self._is_large_enough(states[-2])
+        )
 
     def best(self) -> Path:
         """Returns the first of the best sets, depth first; empty when there is none. Sums over groups and clusters."""
-        worths = self._worths()
+        worths = self._best_worths_by_state()
         path, state = list[RegionSize](), (0, 0)
         for index, group in enumerate(self.groups_in_order):
             if worths[index][state] is None:
                 return ()
-            if self._taking(group, state, worths[index + 1]) == worths[index][state]:
+            if self._worth_with_group(group, state, worths[index + 1]) == worths[index][state]:
                 path.append(group)
-                state = self._with(group, state)
-                if self._enough(state):
+                state = self._state_with_group(group, state)
+                if self._is_large_enough(state):
                     break
         return tuple(path)
 
-    def _worths(self) -> list[dict[State, Worth | None]]:
+    def _best_worths_by_state(self) -> list[dict[State, Worth | None]]:
         """Returns, for each index in the order and each State before that index, the best Worth still to be added.
 
         None: from there, no set is large enough.
         """
         reached: list[set[State]] = [{(0, 0)}]
         for group in self.groups_in_order:
-            more = (self._with(group, state) for state in reached[-1])
+            more = (self._state_with_group(group, state) for state in reached[-1])
             reached.append(reached[-1] | {state for state in more if self._may_grow(state)})
         worths: list[dict[State, Worth | None]] = [dict.fromkeys(reached[-1])]
         for group, states in zip(reversed(self.groups_in_order), reversed(reached[:-1]), strict=True):
             after = worths[-1]
-            worths.append({state: _better(self._taking(group, state, after), after[state]) for state in states})
+            worths.append(
+                {state: _better(self._worth_with_group(group, state, after), after[state]) for state in states}
+            )
         return worths[::-1]
 
-    def _taking(self, group: RegionSize, state: State, after: dict[State, Worth | None]) -> Worth | None:
+    def _worth_with_group(self, group: RegionSize, state: State, after: dict[State, Worth | None]) -> Worth | None:
         """Returns the best Worth that a set can still add if it takes this group; None if no set follows."""
-        then = self._with(group, state)
-        rest = (0, 0) if self._enough(then) and then[0] <= self.max_groups else after.get(then)
+        then = self._state_with_group(group, state)
+        rest = (0, 0) if self._is_large_enough(then) and then[0] <= self.max_groups else after.get(then)
         return None if rest is None else (group.score + rest[0], group.clusters + rest[1])
 
-    def _with(self, group: RegionSize, state: State) -> State:
+    def _state_with_group(self, group: RegionSize, state: State) -> State:
         return state[0] + 1, min(state[1] + group.clusters, max(self.min_clusters, 0))
 
-    def _enough(self, state: State) -> bool:
+    def _is_large_enough(self, state: State) -> bool:
         return state[0] >= max(1, self.min_groups) and state[1] >= self.min_clusters
 
     def _may_grow(self, state: State) -> bool:
-        return state[0] < self.max_groups and not self._enough(state)
+        return state[0] < self.max_groups and not self._is_large_enough(state)
 
 
 def _better(one: Worth | None, other: Worth | None) -> Worth | None:

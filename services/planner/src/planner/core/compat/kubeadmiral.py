@@ -60,17 +60,17 @@ class _Entry:
     preference: ClusterPreference
 
 
-def plan(wish: PlanInput) -> PlanResult:
+def plan_replicas(wish: PlanInput) -> PlanResult:
     """Returns the replicas by cluster, for all clusters with a preference."""
-    entries = _ordered(wish.key, _preferences(wish))
-    desired, overflow, left = _distribute(wish, entries)
+    entries = _sorted_entries(wish.key, _preferences(wish))
+    desired, overflow, left = _distribute_replicas(wish, entries)
     if not wish.keep_unschedulable and wish.avoid_disruption:
         trimmed = {cluster: min(count, left) for cluster, count in overflow.items()}
         overflow = {cluster: count for cluster, count in trimmed.items() if count > 0}
     if not wish.avoid_disruption:
         return PlanResult(desired, overflow)
-    current = {entry.cluster: _current(wish, entry.cluster) for entry in entries}
-    return PlanResult(_least_disturbed(wish, current, desired), overflow)
+    current = {entry.cluster: _current_replicas(wish, entry.cluster) for entry in entries}
+    return PlanResult(_least_disturbing_plan(wish, current, desired), overflow)
 
 
 def _preferences(wish: PlanInput) -> Iterable[_Entry]:
@@ -80,16 +80,16 @@ def _preferences(wish: PlanInput) -> Iterable[_Entry]:
             yield _Entry(cluster, preference)
 
 
-def _ordered(key: str, entries: Iterable[_Entry]) -> list[_Entry]:
+def _sorted_entries(key: str, entries: Iterable[_Entry]) -> list[_Entry]:
     return sorted(entries, key=lambda entry: (-entry.preference.weight, fnv_1(entry.cluster + key)))
 
 
-def _current(wish: PlanInput, cluster: str) -> int:
+def _current_replicas(wish: PlanInput, cluster: str) -> int:
     count = wish.existing.get(cluster, 0)
     return min(count, wish.estimated.get(cluster, count), wish.limited.get(cluster, count))
 
 
-def _distribute(wish: PlanInput, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
+def _distribute_replicas(wish: PlanInput, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
     """Gives minima first, then divides by weight. Returns each cluster's replicas, the replicas that its estimate cut,
     and the rest."""
     given, overflow, left = dict[str, int](), dict[str, int](), wish.replicas
@@ -101,11 +101,11 @@ def _distribute(wish: PlanInput, entries: Sequence[_Entry]) -> tuple[dict[str, i
             overflow[entry.cluster] = count - fits
         given[entry.cluster] = fits
         left -= fits
-    left = _by_weight(wish, entries, given, overflow, left)
+    left = _distribute_by_weight(wish, entries, given, overflow, left)
     return given, overflow, left
 
 
-def _by_weight(
+def _distribute_by_weight(
     wish: PlanInput, entries: Sequence[_Entry], given: dict[str, int], overflow: dict[str, int], left: int
 ) -> int:
     """Adds the rest in loops, each cluster's share rounded up, in their order. Returns the replicas without a place."""
@@ -133,7 +133,7 @@ def _by_weight(
     return left
 
 
-def _least_disturbed(wish: PlanInput, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
+def _least_disturbing_plan(wish: PlanInput, current: Mapping[str, int], desired: Mapping[str, int]) -> dict[str, int]:
     """Changes only clusters that must shrink, or only clusters that must grow, by the difference of the sums."""
     surplus = sum(current.values()) - sum(desired.values())
     if not surplus:
@@ -145,25 +145,25 @@ def _least_disturbed(wish: PlanInput, current: Mapping[str, int], desired: Mappi
             for cluster, count in distance.items()
             if count > 0
         ]
-        taken = _adjust(wish, entries, surplus)
+        taken = _distribute_difference(wish, entries, surplus)
         return {cluster: count - taken.get(cluster, 0) for cluster, count in current.items()}
     entries = [
-        _Entry(cluster, ClusterPreference(-count, 0, _most_more(wish, cluster, current)))
+        _Entry(cluster, ClusterPreference(-count, 0, _room_below_maximum(wish, cluster, current)))
         for cluster, count in distance.items()
         if count < 0
     ]
-    added = _adjust(wish, entries, -surplus)
+    added = _distribute_difference(wish, entries, -surplus)
     return {cluster: count + added.get(cluster, 0) for cluster, count in current.items()}
 
 
-def _most_more(wish: PlanInput, cluster: str, current: Mapping[str, int]) -> int:
+def _room_below_maximum(wish: PlanInput, cluster: str, current: Mapping[str, int]) -> int:
     """Returns how many more the cluster's own maximum allows. The maximum of EVERY_CLUSTER is not used here."""
     own = wish.preferences.get(cluster)
     return UNBOUNDED if own is None or own.max == UNBOUNDED else own.max - current[cluster]
 
 
-def _adjust(wish: PlanInput, entries: Iterable[_Entry], count: int) -> dict[str, int]:
+def _distribute_difference(wish: PlanInput, entries: Iterable[_Entry], count: int) -> dict[str, int]:
     changed: dict[str, int] = {}
     bare = replace(wish, estimated={}, limited={})
-    _by_weight(bare, _ordered(wish.key, entries), changed, {}, count)
+    _distribute_by_weight(bare, _sorted_entries(wish.key, entries), changed, {}, count)
     return changed

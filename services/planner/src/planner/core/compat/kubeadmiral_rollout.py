@@ -38,14 +38,14 @@ class RolloutTarget:
     max_unavailable: int
 
     @property
-    def updating(self) -> bool:
+    def is_updating(self) -> bool:
         return self.current_new < self.replicas or (self.template_updated and self.updated < self.replicas)
 
     @property
     def least_surge(self) -> int:
         """Returns the pods above its replicas that it may be using already."""
         there = max(0, self.actual - self.replicas)
-        if not self.updating:
+        if not self.is_updating:
             return there
         return max(there, min(self.max_surge, there + self.replicas - self.current_new))
 
@@ -53,7 +53,7 @@ class RolloutTarget:
     def least_unavailable(self) -> int:
         """Returns the pods below its replicas that it may be using already."""
         there = max(0, self.replicas - self.available)
-        if not self.updating:
+        if not self.is_updating:
             return there
         return max(there, min(self.max_unavailable, self.replicas - self.current_new_available))
 
@@ -109,18 +109,18 @@ def is_scaling(fleet: RolloutFleet) -> bool:
     grows = any(target.desired > target.replicas for target in fleet.targets)
     shrinks = any(target.desired < target.replicas for target in fleet.targets)
     return grows != shrinks and all(
-        target.updated >= target.replicas and not _flips(fleet, target) for target in fleet.targets
+        target.updated >= target.replicas and not _is_rolling_by_surge(fleet, target) for target in fleet.targets
     )
 
 
-def _flips(fleet: RolloutFleet, target: RolloutTarget) -> bool:
+def _is_rolling_by_surge(fleet: RolloutFleet, target: RolloutTarget) -> bool:
     """Returns whether the cluster still rolls with maxSurge only, although the fleet does not."""
     by_surge = target.max_surge > 0 and target.max_unavailable == 0
     fleet_by_surge = fleet.max_surge > 0 and fleet.max_unavailable == 0
     return by_surge and not fleet_by_surge and target.updated_available < target.replicas
 
 
-def budgets(fleet: RolloutFleet) -> RolloutBudgets:
+def remaining_budgets(fleet: RolloutFleet) -> RolloutBudgets:
     """Returns the budgets left to spend; negative when more is in use than allowed."""
     ahead = sum(target.replicas for target in fleet.targets) - fleet.replicas
     surge = fleet.max_surge - ahead - sum(target.least_surge for target in fleet.targets)
@@ -133,7 +133,7 @@ class _Spender:
 
     def __init__(self, fleet: RolloutFleet) -> None:
         self._fleet = fleet
-        left = budgets(fleet)
+        left = remaining_budgets(fleet)
         self._surge, self._unavailable = left.surge, left.unavailable
         self._steps: dict[str, RolloutStep] = {}
 
@@ -143,19 +143,19 @@ class _Spender:
         shrinking = [target for target in targets if target.desired < target.replicas]
         same = [target for target in targets if target.desired == target.replicas]
         for target in growing:
-            self._update(target, target.replicas)
+            self._plan_update(target, target.replicas)
         for target in shrinking:
-            self._shrink(target)
+            self._plan_shrink(target)
         for target in same:
-            self._update(target, None)
+            self._plan_update(target, None)
         for target in growing:
-            self._grow(target)
+            self._plan_growth(target)
         for target in shrinking:
-            self._update_shrunk(target)
+            self._plan_shrunk_update(target)
         return self._steps
 
-    def _shrink(self, target: RolloutTarget) -> None:
-        least = 0 if target.updating else target.least_unavailable
+    def _plan_shrink(self, target: RolloutTarget) -> None:
+        least = 0 if target.is_updating else target.least_unavailable
         if self._unavailable <= 0 and least <= 0:
             return
         count = min(self._unavailable + least, target.replicas - target.desired)
@@ -164,10 +164,10 @@ class _Spender:
         self._unavailable -= max(0, count - least)
         self._steps[target.cluster] = RolloutStep(target.replicas - count, only_replicas=True)
 
-    def _grow(self, target: RolloutTarget) -> None:
+    def _plan_growth(self, target: RolloutTarget) -> None:
         if not target.template_updated and target.replicas:
             return
-        least = 0 if target.updating else target.least_surge
+        least = 0 if target.is_updating else target.least_surge
         if self._surge <= 0 and least <= 0:
             return
         count = min(self._surge + least, target.desired - target.replicas)
@@ -177,44 +177,44 @@ class _Spender:
         before = self._steps.get(target.cluster, RolloutStep(only_replicas=True))
         self._steps[target.cluster] = replace(before, replicas=target.replicas + count)
 
-    def _update_shrunk(self, target: RolloutTarget) -> None:
+    def _plan_shrunk_update(self, target: RolloutTarget) -> None:
         """Updates a cluster that shrinks.
 
         Unavailable pods are removed first, so they use less of the budget. A surge in use is no reason to begin.
         """
         step = self._steps.get(target.cluster)
         to = target.replicas if step is None or step.replicas is None else step.replicas
-        removed = 0 if target.updating else target.replicas - to
+        removed = 0 if target.is_updating else target.replicas - to
         least = max(0, target.least_unavailable - removed)
-        if least > 0 or not self._is_idle(target):
-            self._spend(target, to, least)
+        if least > 0 or not self._is_out_of_budget(target):
+            self._spend_budgets(target, to, least)
 
-    def _update(self, target: RolloutTarget, replicas: int | None) -> None:
+    def _plan_update(self, target: RolloutTarget, replicas: int | None) -> None:
         least = target.least_unavailable
-        if least > 0 or target.least_surge > 0 or not self._is_idle(target):
-            self._spend(target, replicas, least)
+        if least > 0 or target.least_surge > 0 or not self._is_out_of_budget(target):
+            self._spend_budgets(target, replicas, least)
 
-    def _is_idle(self, target: RolloutTarget) -> bool:
+    def _is_out_of_budget(self, target: RolloutTarget) -> bool:
         spent = self._surge <= 0 and self._unavailable <= 0
-        return spent and not target.template_updated and not target.updating
+        return spent and not target.template_updated and not target.is_updating
 
-    def _spend(self, target: RolloutTarget, replicas: int | None, least_unavailable: int) -> None:
+    def _spend_budgets(self, target: RolloutTarget, replicas: int | None, least_unavailable: int) -> None:
         least_surge = target.least_surge
-        surge = self._allot(self._surge, least_surge, target.max_surge, target.replicas - target.updated)
-        short = self._allot(
+        surge = self._allot_budget(self._surge, least_surge, target.max_surge, target.replicas - target.updated)
+        short = self._allot_budget(
             self._unavailable, least_unavailable, target.max_unavailable, target.replicas - target.updated_available
         )
         self._surge -= max(0, surge[0] - least_surge)
         self._unavailable -= max(0, short[0] - least_unavailable)
-        self._steps[target.cluster] = self._settled(target, RolloutStep(replicas, surge[1], short[1]))
+        self._steps[target.cluster] = self._final_step(target, RolloutStep(replicas, surge[1], short[1]))
 
     @staticmethod
-    def _allot(budget: int, least: int, own: int, to_do: int) -> tuple[int, int]:
+    def _allot_budget(budget: int, least: int, own: int, to_do: int) -> tuple[int, int]:
         value = max(0, min(budget + least, to_do))
         return value, own if budget < 0 and least > own and value > own else value
 
-    def _settled(self, target: RolloutTarget, step: RolloutStep) -> RolloutStep:
-        flips = _flips(self._fleet, target)
+    def _final_step(self, target: RolloutTarget, step: RolloutStep) -> RolloutStep:
+        flips = _is_rolling_by_surge(self._fleet, target)
         if target.updated >= target.replicas and not flips:
             return replace(step, max_surge=None, max_unavailable=None)
         if step.max_surge or step.max_unavailable:
@@ -229,13 +229,13 @@ def _rejection(fleet: RolloutFleet, steps: Mapping[str, RolloutStep]) -> str | N
     current = sum(target.replicas for target in fleet.targets)
     if fleet.replicas - desired > fleet.max_unavailable:
         return TOO_LOW
-    planned = sum(_after(target, steps.get(target.cluster)) for target in fleet.targets)
+    planned = sum(_replicas_after_step(target, steps.get(target.cluster)) for target in fleet.targets)
     least = min(current, desired) - fleet.max_unavailable
     most = max(current, desired) + fleet.max_surge
     return None if least <= planned <= most else OUT_OF_BOUNDS
 
 
-def _after(target: RolloutTarget, step: RolloutStep | None) -> int:
+def _replicas_after_step(target: RolloutTarget, step: RolloutStep | None) -> int:
     if step is None:
         return target.replicas
     return target.desired if step.replicas is None else step.replicas

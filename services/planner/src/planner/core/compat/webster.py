@@ -42,7 +42,7 @@ def fnv_1(text: str) -> int:
     return value
 
 
-def seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: Ties) -> dict[str, int]:
+def divide_seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int], ties: Ties) -> dict[str, int]:
     """Returns all seats by party, also the ones held before, in the order of names.
 
     Each new seat goes to the largest votes / (2 x seats + 1) as doubles. Parties only in initial have no votes. With no

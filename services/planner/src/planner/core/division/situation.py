@@ -10,7 +10,7 @@ from planner.core.knowledge.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_P
 from planner.core.knowledge.placement_waits import PlacementWait, waits_text
 from spillway.events import ClusterJoined
 from spillway.model import Policy
-from spillway.texts import counted
+from spillway.texts import counted_noun
 
 LOST = (CAUSE_FAILOVER, CAUSE_LOST)
 
@@ -120,19 +120,22 @@ class Division:
     missing: Mapping[str, int] = field(default_factory=dict)
     waits_in: Mapping[str, int] = field(default_factory=dict)
 
-    def waiting_for(self) -> str:
+    def waiting_text(self) -> str:
         """Returns a text for users: what unplaced or misplaced replicas wait for."""
-        return waits_text(self.waits())
+        return waits_text(self.placement_waits())
 
-    def waits(self) -> list[PlacementWait]:
+    def placement_waits(self) -> list[PlacementWait]:
         """Returns what unplaced or misplaced replicas wait for."""
         if not (self.unplaced or self.to_leave or self.stays or self.lacking):
             return []
         rest = self.unplaced - self.uncertain - sum(self.lent.values()) - sum(self.missing.values())
-        limits = words.limits(self.inputs)
+        limits = words.limits_text(self.inputs)
         counts = [
             (self.uncertain, "binding of replicas that were promised before", ""),
-            *((count, what, "") for count, what in (*words.missing(self.missing), *words.lent_nodes(self.lent))),
+            *(
+                (count, what, "")
+                for count, what in (*words.missing_object_waits(self.missing), *words.lent_node_waits(self.lent))
+            ),
             (rest, self.whole or "room", limits),
         ]
         waits = [
@@ -142,10 +145,16 @@ class Division:
         ]
         to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
         if to_leave:
-            waits.append(PlacementWait(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out"))
+            waits.append(
+                PlacementWait(f"room elsewhere for {counted_noun(to_leave)} in clusters that the policy rules out")
+            )
         stays = {name: count for name, count in self.stays.items() if self.reasons[name] != CAUSE_POLICY}
         lost = {name for name in stays if self.reasons[name] in LOST}
-        return [*waits, *words.staying(stays, lost, limits), *words.lacking(self.lacking, self.inputs)]
+        return [
+            *waits,
+            *words.staying_replica_waits(stays, lost, limits),
+            *words.unmet_minimum_waits(self.lacking, self.inputs),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

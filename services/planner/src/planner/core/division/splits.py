@@ -40,30 +40,30 @@ class TierStanding:
 class Split(Protocol):
     """One way to split. Callers never ask for more than there is: room when adding, spare replicas when removing."""
 
-    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
+    def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         """Returns the replicas to add by cluster, at most the room of each."""
 
-    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
+    def replicas_to_remove(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         """Returns the replicas to take away by cluster, at most what each can spare."""
 
 
-def divide(split: str, replicas: int, standing: TierStanding) -> dict[str, int]:
+def divide_growth(split: str, replicas: int, standing: TierStanding) -> dict[str, int]:
     """Returns the replicas to add by cluster, without zeros. Replicas beyond the sum of rooms are not given out."""
     if min(standing.room.values(), default=1) <= 0:
         room = {name: count for name, count in standing.room.items() if count > 0}
         standing = TierStanding(standing.held, room, standing.weights)
-    found = split_named(split).more(min(replicas, sum(standing.room.values())), standing)
+    found = find_split(split).replicas_to_add(min(replicas, sum(standing.room.values())), standing)
     return {name: count for name, count in found.items() if count}
 
 
-def shrink(split: str, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
+def divide_shrinkage(split: str, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
     """Returns the replicas to take away by cluster, without zeros."""
     spare = {name: count for name, count in spare.items() if count > 0}
-    found = split_named(split).fewer(min(surplus, sum(spare.values())), spare, standing)
+    found = find_split(split).replicas_to_remove(min(surplus, sum(spare.values())), spare, standing)
     return {name: count for name, count in found.items() if count}
 
 
-def split_named(name: str) -> Split:
+def find_split(name: str) -> Split:
     if name not in _SPLITS:
         raise ValueError(f"split {name!r}: expected one of {', '.join(_SPLITS)}")
     return _SPLITS[name]
@@ -72,10 +72,10 @@ def split_named(name: str) -> Split:
 class _Spread:
     """Splits in proportion: adds by room, takes away by the present replicas."""
 
-    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
+    def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         return apportion(replicas, standing.room)
 
-    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
+    def replicas_to_remove(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         kept = apportion(sum(spare.values()) - surplus, spare)
         return {name: count - kept.get(name, 0) for name, count in spare.items()}
 
@@ -86,29 +86,29 @@ class _Pack:
     Empties the smallest first.
     """
 
-    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
+    def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         room, held = standing.room, standing.held
         order = sorted(room, key=lambda name: (held.get(name, 0) == 0, -room[name], name))
-        return _in_order(order, room, replicas)
+        return _fill_in_order(order, room, replicas)
 
-    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
-        return _in_order(sorted(spare, key=lambda name: (spare[name], name)), spare, surplus)
+    def replicas_to_remove(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
+        return _fill_in_order(sorted(spare, key=lambda name: (spare[name], name)), spare, surplus)
 
 
 class _ByPlace:
     """Fills clusters by their place, ties by name; empties them in reverse."""
 
-    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
-        return _in_order(self._order(standing.room, standing), standing.room, replicas)
+    def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
+        return _fill_in_order(self._order(standing.room, standing), standing.room, replicas)
 
-    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
-        return _in_order(self._order(spare, standing)[::-1], spare, surplus)
+    def replicas_to_remove(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
+        return _fill_in_order(self._order(spare, standing)[::-1], spare, surplus)
 
     def _order(self, names: Counts, standing: TierStanding) -> list[str]:
         return sorted(names, key=lambda name: (standing.weights[name], name))
 
 
-def _in_order(names: list[str], most: Counts, replicas: int) -> dict[str, int]:
+def _fill_in_order(names: list[str], most: Counts, replicas: int) -> dict[str, int]:
     given: dict[str, int] = {}
     for name in names:
         given[name] = min(most[name], replicas)
@@ -125,7 +125,7 @@ class Claims(Protocol):
 
     def claim(self, cluster: str, held: int) -> int | Fraction: ...
 
-    def held_at(self, cluster: str, level: int) -> int: ...
+    def held_at_level(self, cluster: str, level: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +134,16 @@ class _ByClaim:
 
     claims_of: Callable[[TierStanding], Claims]
 
-    def more(self, replicas: int, standing: TierStanding) -> dict[str, int]:
+    def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         held = {name: standing.held.get(name, 0) for name in standing.room}
         most = {name: held[name] + count for name, count in standing.room.items()}
-        after = serve(self.claims_of(standing), held, most, replicas)
+        after = serve_claims(self.claims_of(standing), held, most, replicas)
         return {name: after[name] - held[name] for name in held}
 
-    def fewer(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
+    def replicas_to_remove(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
         held = {name: standing.held[name] for name in spare}
         least = {name: held[name] - count for name, count in spare.items()}
-        after = serve(self.claims_of(standing), least, held, sum(spare.values()) - surplus)
+        after = serve_claims(self.claims_of(standing), least, held, sum(spare.values()) - surplus)
         return {name: held[name] - after[name] for name in held}
 
 
@@ -156,7 +156,7 @@ class _Even:
     def claim(self, cluster: str, held: int) -> int:
         return held
 
-    def held_at(self, cluster: str, level: int) -> int:
+    def held_at_level(self, cluster: str, level: int) -> int:
         return level
 
 
@@ -170,12 +170,12 @@ class _MostRemaining:
     standing: TierStanding
 
     def claim(self, cluster: str, held: int) -> int:
-        return held - self._all(cluster)
+        return held - self._held_and_room(cluster)
 
-    def held_at(self, cluster: str, level: int) -> int:
-        return self._all(cluster) + level
+    def held_at_level(self, cluster: str, level: int) -> int:
+        return self._held_and_room(cluster) + level
 
-    def _all(self, cluster: str) -> int:
+    def _held_and_room(self, cluster: str) -> int:
         return self.standing.held.get(cluster, 0) + self.standing.room.get(cluster, 0)
 
 
@@ -191,7 +191,7 @@ class _Weighted:
     def claim(self, cluster: str, held: int) -> Fraction:
         return Fraction((2 * held + 1) * self._sum(), self.standing.weights[cluster])
 
-    def held_at(self, cluster: str, level: int) -> int:
+    def held_at_level(self, cluster: str, level: int) -> int:
         """Returns the number of h ≥ 0 with (2h + 1) · sum < weight · level."""
         reached = (self.standing.weights[cluster] * level - 1) // self._sum()
         return max(0, (reached - 1) // 2 + 1)
@@ -214,7 +214,7 @@ _SPLITS: dict[str, Split] = {
 }
 
 
-def serve(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[str, int]:
+def serve_claims(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[str, int]:
     """Returns what each cluster holds after `replicas` more, between its least and its most.
 
     Finds the highest level that the replicas suffice for. Then serves the rest one by one: about as many as there are
@@ -223,14 +223,14 @@ def serve(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[st
     names = sorted(most)
     wanted = sum(least[name] for name in names) + replicas
 
-    def at(level: int) -> dict[str, int]:
-        return {name: min(max(claims.held_at(name, level), least[name]), most[name]) for name in names}
+    def held_by_cluster_at(level: int) -> dict[str, int]:
+        return {name: min(max(claims.held_at_level(name, level), least[name]), most[name]) for name in names}
 
-    low, high = -_beyond(claims, most), _beyond(claims, most)
+    low, high = -_level_beyond_claims(claims, most), _level_beyond_claims(claims, most)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if sum(at(middle).values()) <= wanted else (low, middle)
-    held = at(low)
+        low, high = (middle, high) if sum(held_by_cluster_at(middle).values()) <= wanted else (low, middle)
+    held = held_by_cluster_at(low)
     queue = [(claims.claim(name, held[name]), name) for name in names if held[name] < most[name]]
     heapq.heapify(queue)
     for _ in range(wanted - sum(held.values())):
@@ -243,7 +243,7 @@ def serve(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[st
     return held
 
 
-def _beyond(claims: Claims, most: Counts) -> int:
+def _level_beyond_claims(claims: Claims, most: Counts) -> int:
     """Returns a level past every possible claim."""
     largest = max((claims.claim(name, count) for name, count in most.items()), default=0)
     smallest = min((claims.claim(name, 0) for name in most), default=0)

@@ -11,7 +11,7 @@ from planner.core.feasibility.quota import resource_of
 from planner.core.knowledge.closing import ORPHAN_THERE, delete_command
 from planner.core.knowledge.placement_waits import PlacementWait
 from spillway.model import ClusterInput
-from spillway.texts import counted, cut, waiting
+from spillway.texts import counted_noun, cut_text, waiting_text
 
 NAMED_MAX = 8
 """The most clusters that a text names."""
@@ -33,7 +33,7 @@ class DivisionEntry(NamedTuple):
     age_ms: int
 
 
-def as_input(entry: DivisionEntry) -> ClusterInput:
+def cluster_input_of(entry: DivisionEntry) -> ClusterInput:
     """Returns the entry as records and answers have it."""
     cluster, tier, certain, possible, reserved, before, after, limited_by, age_ms = entry
     return ClusterInput(cluster, tier, certain, possible, reserved, before, after, limit_text(limited_by), age_ms)
@@ -45,42 +45,42 @@ def as_input(entry: DivisionEntry) -> ClusterInput:
 def limit_text(limit: Limit) -> str:
     """Returns the text of a limit for users; empty for NO_LIMIT."""
     if limit.nodes is not None:
-        return limit.nodes.text + _not_bound(limit.number) if limit.number else limit.nodes.text
+        return limit.nodes.text + _not_bound_text(limit.number) if limit.number else limit.nodes.text
     if limit.said:
         return limit.said
     return _LIMIT_TEXTS[limit.code](limit.number, *limit.names)
 
 
 @lru_cache(maxsize=4096)
-def _not_bound(count: int) -> str:
-    return f"; {counted(count)} not bound yet"
+def _not_bound_text(count: int) -> str:
+    return f"; {counted_noun(count)} not bound yet"
 
 
 @lru_cache(maxsize=4096)
-def _promised(count: int) -> str:
-    return f"{counted(count, 'promised replica')} of another workload not bound yet"
+def _promised_text(count: int) -> str:
+    return f"{counted_noun(count, 'promised replica')} of another workload not bound yet"
 
 
-def _quota(left: int, quota: str, namespace: str, name: str) -> str:
+def _quota_text(left: int, quota: str, namespace: str, name: str) -> str:
     return f"quota {quota} in {namespace}: {name} {quantity(resource_of(name), left)} left"
 
 
-def _orphan(_: int, namespace: str, name: str, kind: str) -> str:
+def _orphan_text(_: int, namespace: str, name: str, kind: str) -> str:
     return f"{ORPHAN_THERE}: `{delete_command((namespace, name), kind)}` there ends it"
 
 
-def _held(seconds: int, whose: str, why: str) -> str:
+def _held_text(seconds: int, whose: str, why: str) -> str:
     text = f"held for {seconds} s more: replicas of {whose} were taken back"
-    return f"{text}: {cut(why, WORDS_MAX)}" if why else text
+    return f"{text}: {cut_text(why, WORDS_MAX)}" if why else text
 
 
 _LIMIT_TEXTS: Final[Mapping[LimitCode, Callable[..., str]]] = {
     LimitCode.NONE: lambda _: "",
-    LimitCode.PROMISED: _promised,
+    LimitCode.PROMISED: _promised_text,
     LimitCode.ALL_PROMISED: lambda count, *whose: (
-        f"room for {counted(count)}, all of it promised and not bound yet: {', '.join(whose)}"
+        f"room for {counted_noun(count)}, all of it promised and not bound yet: {', '.join(whose)}"
     ),
-    LimitCode.QUOTA: _quota,
+    LimitCode.QUOTA: _quota_text,
     LimitCode.NO_NODE_GROUPS: lambda _: "no node groups",
     LimitCode.NODE_GROUPS_TAKE_NONE: lambda _: "no node group has a node that takes it",
     LimitCode.NODE_GROUPS_BY_DOMAIN: lambda _, *groups: (
@@ -89,9 +89,9 @@ _LIMIT_TEXTS: Final[Mapping[LimitCode, Callable[..., str]]] = {
     LimitCode.NODE_GROUPS_FULL: lambda _, *groups: f"node groups {', '.join(groups)} at their most",
     LimitCode.GONE: lambda _: "it has left",
     LimitCode.PHASE: lambda _, phase: f"the cluster is {phase}",
-    LimitCode.REFUSED: lambda _, message: cut(f"{REFUSED}: {message}", WORDS_MAX),
-    LimitCode.ORPHAN: _orphan,
-    LimitCode.HELD: _held,
+    LimitCode.REFUSED: lambda _, message: cut_text(f"{REFUSED}: {message}", WORDS_MAX),
+    LimitCode.ORPHAN: _orphan_text,
+    LimitCode.HELD: _held_text,
     LimitCode.MAXIMUM: lambda most: f"policy max {most}",
     LimitCode.MISSING: lambda _, what: f"{what} is missing there",
     LimitCode.FROZEN: lambda _: "frozen",
@@ -118,11 +118,11 @@ _CODES: Final = frozenset(code.value for code in LimitCode)
 def recorded_limit(text: str, code: str) -> Limit:
     """Makes a limit of a record's text and code. The text stays as it was. A code of a later version counts as none."""
     if not code:
-        return _limit_of_older(text)
+        return _read_older_limit(text)
     return Limit(LimitCode(code) if code in _CODES else LimitCode.RECORDED, said=text)
 
 
-def _limit_of_older(text: str) -> Limit:
+def _read_older_limit(text: str) -> Limit:
     """Reads the text of a version before 2026-11-28, which wrote no codes: the code as far as explanations need it."""
     codes = (code for words, code in _RECORDED_AS if text.startswith(words))
     return Limit(next(codes, LimitCode.RECORDED), said=text)
@@ -131,65 +131,70 @@ def _limit_of_older(text: str) -> Limit:
 # ── What replicas wait for ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def limits(inputs: Sequence[DivisionEntry]) -> str:
+def limits_text(inputs: Sequence[DivisionEntry]) -> str:
     """Returns a text that names the first NAMED_MAX clusters and what limits each."""
     named = ((entry.cluster or f"tier {entry.tier}", limit_text(entry.limited_by)) for entry in inputs[:NAMED_MAX])
     return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
 
-def limits_of(inputs: Sequence[DivisionEntry]) -> str:
+def refusal_limits_text(inputs: Sequence[DivisionEntry]) -> str:
     """Returns the text of limits() for a refusal, which also counts the other clusters."""
     more = len(inputs) - NAMED_MAX
-    return limits(inputs) + (f"; and {counted(more, 'cluster')} more" if more > 0 else "")
+    return limits_text(inputs) + (f"; and {counted_noun(more, 'cluster')} more" if more > 0 else "")
 
 
-def lent_nodes(lent: Mapping[str, int]) -> list[tuple[int, str]]:
+def lent_node_waits(lent: Mapping[str, int]) -> list[tuple[int, str]]:
     """Returns (replicas, text) for each cluster whose lent nodes replicas wait for. lent: replicas by cluster."""
-    named, more, rest = _some(lent)
+    named, more, rest = _first_entries(lent)
     return [
         *((count, f"nodes that {cluster} has lent") for cluster, count in named),
-        (rest, f"nodes that {counted(more, 'cluster')} more have lent"),
+        (rest, f"nodes that {counted_noun(more, 'cluster')} more have lent"),
     ]
 
 
-def missing_in(what: str, clusters: Sequence[str]) -> str:
+def missing_objects_text(what: str, clusters: Sequence[str]) -> str:
     """Returns a text with the missing objects and the clusters that lack them."""
     more = len(clusters) - NAMED_MAX
     return f"{what}, missing in {', '.join(clusters[:NAMED_MAX])}" + (f" and {more} more" if more > 0 else "")
 
 
-def missing(counts: Mapping[str, int]) -> list[tuple[int, str]]:
+def missing_object_waits(counts: Mapping[str, int]) -> list[tuple[int, str]]:
     """Returns (replicas, text) for each missing object that replicas wait for. counts: by the texts of missing_in."""
-    named, more, rest = _some(counts)
-    return [*((count, what) for what, count in named), (rest, f"{counted(more, 'other thing')} that clusters lack")]
+    named, more, rest = _first_entries(counts)
+    return [
+        *((count, what) for what, count in named),
+        (rest, f"{counted_noun(more, 'other thing')} that clusters lack"),
+    ]
 
 
-def staying(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[PlacementWait]:
+def staying_replica_waits(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[PlacementWait]:
     """Yields waits of replicas that must leave their cluster and have no place elsewhere.
 
     stays: these replicas by cluster. lost: the lost ones of these clusters. bound: a text, what limits the others.
     """
-    named, more, rest = _some(stays)
+    named, more, rest = _first_entries(stays)
     for cluster, count in named:
         whose = f"of {'lost' if cluster in lost else 'draining'} cluster {cluster}"
-        yield PlacementWait(f"{waiting(count, whose)} for room elsewhere", bound)
+        yield PlacementWait(f"{waiting_text(count, whose)} for room elsewhere", bound)
     if more:
-        whose = f"of {counted(more, 'cluster')} more"
-        yield PlacementWait(f"{waiting(rest, whose)} for room elsewhere")
+        whose = f"of {counted_noun(more, 'cluster')} more"
+        yield PlacementWait(f"{waiting_text(rest, whose)} for room elsewhere")
 
 
-def lacking(lacks: Mapping[str, int], inputs: Sequence[DivisionEntry]) -> Iterator[PlacementWait]:
+def unmet_minimum_waits(lacks: Mapping[str, int], inputs: Sequence[DivisionEntry]) -> Iterator[PlacementWait]:
     """Yields waits of clusters that lack replicas of their minimum. lacks: the number of these replicas by cluster."""
-    named, more, rest = _some(lacks)
+    named, more, rest = _first_entries(lacks)
     limit_of = {entry.cluster: entry.limited_by for entry in reversed(inputs)}
     for cluster, count in named:
         limit = limit_text(limit_of[cluster]) if cluster in limit_of else "no tier has it"
-        yield PlacementWait(f"room for {counted(count)} that the minimum of {cluster} lacks", limit)
+        yield PlacementWait(f"room for {counted_noun(count)} that the minimum of {cluster} lacks", limit)
     if more:
-        yield PlacementWait(f"room for {counted(rest)} that the minima of {counted(more, 'cluster')} more lack")
+        yield PlacementWait(
+            f"room for {counted_noun(rest)} that the minima of {counted_noun(more, 'cluster')} more lack"
+        )
 
 
-def _some(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
+def _first_entries(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
     """Returns the first NAMED_MAX entries, then the number of the other entries, and the replicas of these."""
     entries = sorted((name, count) for name, count in counts.items() if count)
     beside = entries[NAMED_MAX:]

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from planner.core.division.placement import clusters_by_tier
 from planner.core.division.situation import Division
 from planner.core.explaining.supposing import Supposition, copies_of
-from planner.core.feasibility.kept_shapes import is_local
+from planner.core.feasibility.kept_shapes import is_node_local
 from planner.core.feasibility.quantities import quantity
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject
-from planner.core.placement.dividing import DivisionOptions, divide
+from planner.core.placement.dividing import DivisionOptions, divide_over_fleet
 from spillway.api import ExplainedChange, ExplainedCluster
 from spillway.columns import columns_of
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
-from spillway.feasibility.fit import fit, fit_of_group
-from spillway.feasibility.node_match import TRANSIENT_TAINTS, untolerated
+from spillway.feasibility.fit import compute_fit, replicas_on_group_node
+from spillway.feasibility.node_match import TRANSIENT_TAINTS, find_untolerated_taint
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import ClusterLimit, NodeGroup, Shape, Taint, Toleration
-from spillway.texts import counted
+from spillway.texts import counted_noun
 
 PLANS_MAX = 250
 NODES_MAX = 4096
@@ -95,31 +95,37 @@ class ChangeSearch:
         """
         if not self._clusters:
             return
-        yield from self._supposition.look(self._subject.shape, self._moment.now)
-        self._base = self._planned(self._supposition.now(), self._subject)
+        yield from self._supposition.compute_rooms(self._subject.shape, self._moment.now)
+        self._base = self._plan_outcome(self._supposition.supposed_state(), self._subject)
         yield
         waiting = any(entry.bound not in ("Enough", "Policy") for entry in self._clusters)
         if self._base == ReplicaOutcome(0, 0) or (self._base.unplaced == 0 and waiting):
             if waiting:
                 self.notes.append("placed anew all would have a place: nothing that runs is moved to make room")
             return
-        for trials in (self._requests(), self._tolerations(), self._nodes(), self._groups(), self._maxima()):
+        for trials in (
+            self._request_trials(),
+            self._toleration_trials(),
+            self._node_trials(),
+            self._node_group_trials(),
+            self._maximum_trials(),
+        ):
             found: list[ExplainedChange] = []
             for trial in trials:
                 yield
-                change = yield from self._least(trial)
+                change = yield from self._smallest_change(trial)
                 if change is not None:
                     found.append(change)
             found.sort(key=lambda change: (-change.placed_after, abs(change.after - change.before), change.subject))
             self.found.extend(found[:CHANGES_OF_A_KIND_MAX])
-        ahead = self._waiting_ahead() if any(change.kind in BRING_ROOM for change in self.found) else {}
+        ahead = self._replicas_waiting_ahead() if any(change.kind in BRING_ROOM for change in self.found) else {}
         if ahead:
-            others = f"{counted(sum(ahead.values()))} of {counted(len(ahead), 'other workload')}"
+            others = f"{counted_noun(sum(ahead.values()))} of {counted_noun(len(ahead), 'other workload')}"
             self.notes.append(f"{others} with no place go before it: they may take what more nodes bring")
         if self._plans >= PLANS_MAX:
             self.notes.append(f"the search for changes ended after {PLANS_MAX} plans")
 
-    def _waiting_ahead(self) -> dict[WorkloadKey, int]:
+    def _replicas_waiting_ahead(self) -> dict[WorkloadKey, int]:
         """Returns unplaced replicas of workloads served first: of higher priority, or equal and waiting longer."""
         priority = self._subject.declared.policy.priority
         since = self._known.waiting_since if self._known is not None else None
@@ -134,11 +140,11 @@ class ChangeSearch:
 
     # ── Planning ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _planned(self, state: PlannerState, subject: PlacementSubject) -> ReplicaOutcome:
+    def _plan_outcome(self, state: PlannerState, subject: PlacementSubject) -> ReplicaOutcome:
         self._plans += 1
-        return outcome_of(divide(state, subject, {}, self._moment, DivisionOptions(settled=True)))
+        return outcome_of(divide_over_fleet(state, subject, {}, self._moment, DivisionOptions(settled=True)))
 
-    def _least(self, trial: ChangeTrial) -> Generator[None, None, ExplainedChange | None]:
+    def _smallest_change(self, trial: ChangeTrial) -> Generator[None, None, ExplainedChange | None]:
         """Returns the smallest amount that achieves the whole goal; if none does, the smallest one that improves the
         outcome."""
         if trial.most < 1 or self._plans >= PLANS_MAX:
@@ -165,9 +171,9 @@ class ChangeSearch:
                 high, found = middle, outcome
             else:
                 low = middle
-        return self._change(trial, high, found)
+        return self._explained_change(trial, high, found)
 
-    def _change(self, trial: ChangeTrial, amount: int, outcome: ReplicaOutcome) -> ExplainedChange:
+    def _explained_change(self, trial: ChangeTrial, amount: int, outcome: ReplicaOutcome) -> ExplainedChange:
         before, after = self._base.placed, outcome.placed
         if self._base.unplaced:
             effect = f"place all {after}" if outcome.unplaced == 0 else f"place {after} instead of {before}"
@@ -180,13 +186,13 @@ class ChangeSearch:
 
     # ── What is tried ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _requests(self) -> Iterator[ChangeTrial]:
+    def _request_trials(self) -> Iterator[ChangeTrial]:
         """Yields lower requests, also of resources that no node lacks: a quota or a promise may lack them."""
         for name, amount in self._subject.shape.requests:
             if name != "pods":
-                yield self._request(name, amount)
+                yield self._request_trial(name, amount)
 
-    def _request(self, name: str, amount: int) -> ChangeTrial:
+    def _request_trial(self, name: str, amount: int) -> ChangeTrial:
         step = STEP_BY_RESOURCE.get(name, 1)
 
         def lowered(steps: int) -> int:
@@ -198,24 +204,24 @@ class ChangeSearch:
             subject=name,
             before=amount,
             most=(amount - 1) // step,
-            plan=lambda steps: self._with_shape(with_request(self._subject.shape, name, lowered(steps))),
+            plan=lambda steps: self._outcome_with_shape(with_request(self._subject.shape, name, lowered(steps))),
             after=lowered,
             text=lambda steps: (
                 f"a request of {quantity(name, lowered(steps))} {name} instead of {quantity(name, amount)}"
             ),
         )
 
-    def _tolerations(self) -> Iterator[ChangeTrial]:
+    def _toleration_trials(self) -> Iterator[ChangeTrial]:
         tolerations = self._subject.shape.tolerations
         taints: dict[Taint, None] = {}
-        for view in self._views():
-            for index in sorted(set(view.nodes.taint_set[view.nodes.live].tolist())):
-                taint = untolerated(view.nodes.taint_sets[index], tolerations)
+        for view in self._allowed_clusters():
+            for index in sorted(set(view.nodes.taint_set[view.nodes.live_mask].tolist())):
+                taint = find_untolerated_taint(view.nodes.taint_sets[index], tolerations)
                 if taint is not None and not taint.key.startswith(TRANSIENT_TAINTS):
                     taints[taint] = None
-        return map(self._toleration, list(taints)[:TAINTS_TRIED_MAX])
+        return map(self._toleration_trial, list(taints)[:TAINTS_TRIED_MAX])
 
-    def _toleration(self, taint: Taint) -> ChangeTrial:
+    def _toleration_trial(self, taint: Taint) -> ChangeTrial:
         shape = self._subject.shape
         toleration = Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
         tolerant = replace(shape, tolerations=(*shape.tolerations, toleration))
@@ -225,24 +231,26 @@ class ChangeSearch:
             subject=str(taint),
             before=0,
             most=1,
-            plan=lambda _: self._with_shape(tolerant),
+            plan=lambda _: self._outcome_with_shape(tolerant),
             after=lambda amount: amount,
             text=lambda _: f"a toleration of the taint {taint}",
         )
 
-    def _nodes(self) -> Iterator[ChangeTrial]:
+    def _node_trials(self) -> Iterator[ChangeTrial]:
         """Yields more nodes of the class that takes most, in the first clusters of the policy."""
-        for view in list(self._views())[:CLUSTERS_TRIED_MAX]:
+        for view in list(self._allowed_clusters())[:CLUSTERS_TRIED_MAX]:
             row, takes = self._best_class(view)
             if takes:
-                yield self._more_nodes(view, row, takes)
+                yield self._more_nodes_trial(view, row, takes)
 
-    def _more_nodes(self, view: ClusterView, row: int, takes: int) -> ChangeTrial:
+    def _more_nodes_trial(self, view: ClusterView, row: int, takes: int) -> ChangeTrial:
         like, most = view.nodes.names[row], self._most_nodes(takes)
         more = copies_of(view, row, most)
 
         def plan(count: int) -> ReplicaOutcome:
-            return self._planned(self._supposition.now().with_nodes(view.name, more[:count]), self._subject)
+            return self._plan_outcome(
+                self._supposition.supposed_state().with_nodes(view.name, more[:count]), self._subject
+            )
 
         return ChangeTrial(
             kind="Nodes",
@@ -255,17 +263,19 @@ class ChangeSearch:
             text=lambda count: f"{count} more node{'s' * (count != 1)} like {like} in {view.name}",
         )
 
-    def _groups(self) -> Iterator[ChangeTrial]:
+    def _node_group_trials(self) -> Iterator[ChangeTrial]:
         clusters = [entry.cluster for entry in self._clusters if entry.node_groups]
         for cluster in clusters[:CLUSTERS_TRIED_MAX]:
             for group, _ in self._state.clusters[cluster].node_groups():
-                takes = fit_of_group(self._state.shape_in(cluster, self._subject.shape), group)
+                takes = replicas_on_group_node(self._state.shape_in(cluster, self._subject.shape), group)
                 if takes:
-                    yield self._wider_group(cluster, group, takes)
+                    yield self._wider_group_trial(cluster, group, takes)
 
-    def _wider_group(self, cluster: str, group: NodeGroup, takes: int) -> ChangeTrial:
+    def _wider_group_trial(self, cluster: str, group: NodeGroup, takes: int) -> ChangeTrial:
         def plan(count: int) -> ReplicaOutcome:
-            return self._planned(self._supposition.now().with_wider_group(cluster, group.name, count), self._subject)
+            return self._plan_outcome(
+                self._supposition.supposed_state().with_wider_group(cluster, group.name, count), self._subject
+            )
 
         where = f"in node group {group.name} of {cluster}"
         return ChangeTrial(
@@ -279,20 +289,20 @@ class ChangeSearch:
             text=lambda count: f"at most {group.nodes_max + count} nodes instead of {group.nodes_max} {where}",
         )
 
-    def _maxima(self) -> Iterator[ChangeTrial]:
+    def _maximum_trials(self) -> Iterator[ChangeTrial]:
         replicas = self._subject.declared.replicas
         for limit in self._subject.declared.policy.limits:
             if 0 <= limit.replicas_max < replicas:
-                yield self._maximum(limit, replicas)
+                yield self._maximum_trial(limit, replicas)
 
-    def _maximum(self, limit: ClusterLimit, replicas: int) -> ChangeTrial:
+    def _maximum_trial(self, limit: ClusterLimit, replicas: int) -> ChangeTrial:
         policy, most = self._subject.declared.policy, limit.replicas_max
 
         def plan(count: int) -> ReplicaOutcome:
             raised = replace(limit, replicas_max=most + count)
             limits = tuple(raised if entry == limit else entry for entry in policy.limits)
             declared = replace(self._subject.declared, policy=replace(policy, limits=limits))
-            return self._planned(self._supposition.now(), replace(self._subject, declared=declared))
+            return self._plan_outcome(self._supposition.supposed_state(), replace(self._subject, declared=declared))
 
         return ChangeTrial(
             kind="Maximum",
@@ -305,11 +315,11 @@ class ChangeSearch:
             text=lambda count: f"a maximum of {most + count} instead of {most} in {limit.cluster}",
         )
 
-    def _with_shape(self, shape: Shape) -> ReplicaOutcome:
+    def _outcome_with_shape(self, shape: Shape) -> ReplicaOutcome:
         subject = replace(self._subject, template=replace(self._subject.template, shape=shape))
-        return self._planned(self._supposition.now().with_shape(self._subject.shape, shape), subject)
+        return self._plan_outcome(self._supposition.supposed_state().with_shape(self._subject.shape, shape), subject)
 
-    def _views(self) -> Iterator[ClusterView]:
+    def _allowed_clusters(self) -> Iterator[ClusterView]:
         """Yields the clusters whose existing nodes the policy allows, in the order of its tiers."""
         for name in dict.fromkeys(entry.cluster for entry in self._clusters if entry.tier and not entry.node_groups):
             view = self._state.clusters.get(name)
@@ -319,8 +329,10 @@ class ChangeSearch:
     def _best_class(self, view: ClusterView) -> tuple[int, int]:
         """Returns (row, replicas) of the class whose empty node takes most; 0 replicas when none takes one."""
         shape = self._state.shape_in(view.name, self._subject.shape)
-        rows = [row for row, _ in view.nodes.classes()]
-        most, row = max(zip(takes_empty(shape, view.nodes, rows), [-row for row in rows], strict=True), default=(0, 0))
+        rows = [row for row, _ in view.nodes.node_classes()]
+        most, row = max(
+            zip(replicas_on_empty_nodes(shape, view.nodes, rows), [-row for row in rows], strict=True), default=(0, 0)
+        )
         return -row, most
 
     def _most_nodes(self, takes: int) -> int:
@@ -343,15 +355,15 @@ def with_request(shape: Shape, resource: str, amount: int) -> Shape:
     return replace(shape, requests=tuple(requests))
 
 
-def takes_empty(shape: Shape, nodes: ClusterNodes, rows: Sequence[int]) -> list[int]:
+def replicas_on_empty_nodes(shape: Shape, nodes: ClusterNodes, rows: Sequence[int]) -> list[int]:
     """Returns the replicas that an empty node of each row's class takes."""
-    if not is_local(shape):
-        return [fit(shape, _emptied(nodes, (row,))).largest for row in rows]
-    takes: list[int] = fit(shape, _emptied(nodes, rows)).per_node[: len(rows)].tolist()
+    if not is_node_local(shape):
+        return [compute_fit(shape, _emptied_nodes(nodes, (row,))).largest for row in rows]
+    takes: list[int] = compute_fit(shape, _emptied_nodes(nodes, rows)).per_node[: len(rows)].tolist()
     return takes
 
 
-def _emptied(nodes: ClusterNodes, rows: Sequence[int]) -> ClusterNodes:
+def _emptied_nodes(nodes: ClusterNodes, rows: Sequence[int]) -> ClusterNodes:
     """Returns nodes like these, empty and alone."""
     alone = ClusterNodes()
     alone.upsert(columns_of([nodes.empty_like(row, nodes.names[row]) for row in rows]), 0)

@@ -7,31 +7,31 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from planner.core.division.placement import clusters_by_tier, most_of
+from planner.core.division.placement import clusters_by_tier, maximum_in_cluster
 from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.division.words import limit_text
 from planner.core.explaining.changing import ChangeSearch
 from planner.core.explaining.supposing import IndistinguishablePods
 from planner.core.explaining.witness import explain_node, node_reasons
-from planner.core.feasibility.admitted import differences, known_of, with_overhead
+from planner.core.feasibility.admitted import admission_difference_texts, unmodelled_and_notes, unmodelled_with_overhead
 from planner.core.feasibility.limits import NO_LIMIT, LimitCode
 from planner.core.feasibility.room import Room
-from planner.core.knowledge.closing import orphans_to_settle
+from planner.core.knowledge.closing import orphan_command_texts
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of
 from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.placement import placing
-from planner.core.placement.replaying import replay
+from planner.core.placement.replaying import replay_division
 from planner.core.requests import declaring
-from planner.core.requests.answers import answered_waits, reserved_by_workload, uncomputed_in
+from planner.core.requests.answers import placement_and_rollout_waits, reserved_by_workload, uncomputed_in
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, NodeReason, RequestError
 from spillway.events import DecisionRecorded, WorkloadDeclared
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
-from spillway.feasibility.fit import fit
+from spillway.feasibility.fit import compute_fit
 from spillway.model import Shape, Tier
-from spillway.texts import counted
+from spillway.texts import counted_noun
 
 Steps = Generator[None, None, ExplainReply]
 
@@ -97,24 +97,26 @@ class _Explained(NamedTuple):
     together: str
 
 
-def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None) -> Steps:
+def explain_placement(
+    state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None
+) -> Steps:
     """Explains a placement as it would be decided now, or as the record shows it. Raises RequestError when it cannot.
 
     record: of the past decision that the request names; None: now.
     """
-    case = _now(state, request, moment) if record is None else _past(state, record)
+    case = _present_case(state, request, moment) if record is None else _past_case(state, record)
     notes = _scale_notes(state, case)
     notes.extend(_rollout_notes(state, request, case))
     if record is not None:
         notes.append("rooms are those of the decision; nodes are not kept, so their reasons are not shown")
     found = []
-    for one in _clusters(state, case):
+    for one in _explained_clusters(state, case):
         found.append(one)
         yield
     clusters = [one.entry for one in found]
-    node = _node(state, case, request) if request.node else None
+    node = _explained_node(state, case, request) if request.node else None
     subject, changes = case.subject, []
-    unmodelled = with_overhead(subject.template.unmodelled, subject.shape) if subject is not None else ()
+    unmodelled = unmodelled_with_overhead(subject.template.unmodelled, subject.shape) if subject is not None else ()
     if record is None:
         assert subject is not None, "what is explained as of now is declared, or supposed to be"
         tried = ChangeSearch(state, subject, moment, () if request.node else clusters)
@@ -124,13 +126,15 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
             notes.append(f"no change was tried: {why}")
         notes.extend(tried.notes)
         changes = tried.found
-        shape, names = subject.shape, [joined.cluster for joined in state.joined()]
-        notes.extend(differences(state.admitted, shape, names))
+        shape, names = subject.shape, [joined.cluster for joined in state.joined_clusters()]
+        notes.extend(admission_difference_texts(state.admitted, shape, names))
         used = [name for name, count in case.division.replicas.items() if count]
-        unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=subject.template.unmodelled), used)
+        unmodelled, unknown = unmodelled_and_notes(
+            state.admitted, replace(shape, unmodelled=subject.template.unmodelled), used
+        )
         notes.extend(unknown)
         listed = subject.known.parts if subject.known is not None else ()
-        notes.extend(orphans_to_settle(state, subject.key, subject.declared.kind, listed))
+        notes.extend(orphan_command_texts(state, subject.key, subject.declared.kind, listed))
         unmodelled = (*unmodelled, *uncomputed_in(state, shape, used))
     return ExplainReply(
         namespace=case.key[0],
@@ -174,48 +178,48 @@ def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Explained
     known = case.subject.known if case.subject is not None else None
     if known is None or case.record is not None or request.manifests or request.replicas >= 0:
         return []
-    _, rollout = answered_waits(state, known.declared, known.placement)
+    _, rollout = placement_and_rollout_waits(state, known.declared, known.placement)
     return [rollout] if rollout else []
 
 
-def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> ExplainedCase:
+def _present_case(state: PlannerState, request: ExplainRequest, moment: Moment) -> ExplainedCase:
     """Returns the case of a division made now. A lack of room is not refused: the request asks about it."""
-    subject = _asked(state, request) if request.manifests else _declared(state, request)
+    subject = _subject_of_manifests(state, request) if request.manifests else _declared_subject(state, request)
     if request.replicas >= 0:
         replicas = check_replicas(request.replicas, "replicas")
         subject = replace(subject, declared=replace(subject.declared, replicas=replicas))
     settled = subject.known is not None and subject.known.settled
     cause = "Apply" if request.manifests or request.replicas >= 0 else "Explain"  # A supposed request is by name.
-    division = placing.place(state, subject, moment, cause, settled=settled).division
+    division = placing.place_workload(state, subject, moment, cause, settled=settled).division
     assert division.basis is not None, "what is placed is divided"
     return ExplainedCase(subject, division.basis.situation, division)
 
 
-def _asked(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
+def _subject_of_manifests(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
     """Returns the subject of the request's manifests.
 
     With a workload's name, they are a policy for its own manifest.
     """
-    own = _declared(state, request).declared.manifest.decode() if request.name else ""
+    own = _declared_subject(state, request).declared.manifest.decode() if request.name else ""
     declaration = read_manifests((own, *request.manifests) if own else request.manifests)
     known = state.workloads.get((declaration.namespace, declaration.name))
     known = None if known is None or is_gone(known) or known.declared.deleting else known
     declaring.check_kind(known, declaration)
     declaring.check_unchangeable(known, declaration)
     declaring.check_policy(state, declaration)
-    declared = declaring.declared(state, declaration, known)
+    declared = declaring.next_declaration(state, declaration, known)
     return PlacementSubject(declared, read_template(declared.manifest, declared.namespace), known)
 
 
-def _past(state: PlannerState, record: DecisionRecorded) -> ExplainedCase:
+def _past_case(state: PlannerState, record: DecisionRecorded) -> ExplainedCase:
     """Returns the case of a past decision from its record, also for a workload deleted since."""
-    found = replay(record)
+    found = replay_division(record)
     known = state.workloads.get((record.namespace, record.name))
     subject = subject_of(known) if known is not None else None
     return ExplainedCase(subject, found.situation, replace(found.division, unplaced=record.unplaced), record)
 
 
-def _declared(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
+def _declared_subject(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
     key = (request.namespace or "default", request.name)
     known = state.workloads.get(key)
     if known is None or is_gone(known) or known.declared.deleting:
@@ -226,19 +230,19 @@ def _declared(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
 # ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _clusters(state: PlannerState, case: ExplainedCase) -> Iterator[_Explained]:
+def _explained_clusters(state: PlannerState, case: ExplainedCase) -> Iterator[_Explained]:
     """Yields each cluster of each tier in the order of use, then the clusters that no tier selects."""
     tiers = clusters_by_tier(case.situation)
     for tier, names in tiers:
         for name in names:
-            yield _entry(state, case, name, tier)
+            yield _explained_cluster(state, case, name, tier)
     selected = {name for _, names in tiers for name in names}
     for cluster in case.situation.clusters:
         if cluster.cluster not in selected:
-            yield _entry(state, case, cluster.cluster, None)
+            yield _explained_cluster(state, case, cluster.cluster, None)
 
 
-def _entry(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | None) -> _Explained:
+def _explained_cluster(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | None) -> _Explained:
     """Returns the entry of a cluster. Reasons by node and reservations are only known for a decision made now.
 
     tier: the tier that selects the cluster; None if no tier does. A tier of node groups counts replicas on new nodes.
@@ -250,13 +254,15 @@ def _entry(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | Non
     before = held.new if node_groups else held.replicas - held.new
     after = new if node_groups else division.replicas.get(name, held.replicas) - new
     room = NO_ROOM if tier is None else situation.room(name, tier.node_groups)
-    bound, why = _bound(case, name, tier, room, after - before)
+    bound, why = _binding_limit(case, name, tier, room, after - before)
     view = state.clusters.get(name)
     of_nodes = case.record is None and tier is not None and not node_groups and view is not None
     reserved = reserved_by_workload(state, name, node_groups) if case.record is None else {}
     of_all = sum(reserved.values())
     most = sorted((("/".join(key), count) for key, count in reserved.items()), key=lambda item: (-item[1], item[0]))
-    reasons, together = _reasons(state, case, view, room, of_all) if of_nodes and view is not None else ((), "")
+    reasons, together = (
+        _reasons_of_nodes(state, case, view, room, of_all) if of_nodes and view is not None else ((), "")
+    )
     entry = ExplainedCluster(
         cluster=name,
         tier=tier.name if tier is not None else "",
@@ -267,7 +273,7 @@ def _entry(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | Non
         after=after,
         bound=bound,
         why=why,
-        nodes=int(view.nodes.live.sum()) if of_nodes and view is not None else 0,
+        nodes=int(view.nodes.live_mask.sum()) if of_nodes and view is not None else 0,
         reasons=reasons,
         reserved_replicas=of_all,
         reserved=tuple(most[:RESERVERS_SHOWN]),
@@ -276,23 +282,23 @@ def _entry(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | Non
     return _Explained(entry, together)
 
 
-def _reasons(
+def _reasons_of_nodes(
     state: PlannerState, case: ExplainedCase, view: ClusterView, room: Room, reserved: int
 ) -> tuple[tuple[NodeReason, ...], str]:
     """Returns the reasons node by node, and what limits the nodes as a whole: quotas, promises, the cluster's state."""
     shape, together = state.shape_in(view.name, case.shape), ""
-    found = fit(shape, view.nodes)
+    found = compute_fit(shape, view.nodes)
     if room.certain < found.total:
-        not_bound = _not_bound(reserved) if reserved else ""
+        not_bound = _not_bound_text(reserved) if reserved else ""
         together = not_bound if room.limited_by.nodes == found.limit() else limit_text(room.limited_by)
     return node_reasons(shape, view.nodes, together), together
 
 
-def _not_bound(reserved: int) -> str:
-    return f"{counted(reserved, 'replica')} reserved, not bound yet"
+def _not_bound_text(reserved: int) -> str:
+    return f"{counted_noun(reserved, 'replica')} reserved, not bound yet"
 
 
-def _bound(case: ExplainedCase, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
+def _binding_limit(case: ExplainedCase, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
     """Returns the limit of a cluster, as code and text. more: how many more replicas it got than it had."""
     situation, division = case.situation, case.division
     if tier is None:
@@ -308,7 +314,7 @@ def _bound(case: ExplainedCase, name: str, tier: Tier | None, room: Room, more: 
         fit = f"room for {left} more, after that the limit is" if left else "no more fit:"
         text = limit_text(room.limited_by)
         return ENOUGH, f"all have a place; {fit} {text}" if text else "all have a place"
-    most = most_of({limit.cluster: limit for limit in situation.policy.limits}, name)
+    most = maximum_in_cluster({limit.cluster: limit for limit in situation.policy.limits}, name)
     if division.replicas.get(name, 0) >= most:
         return MAXIMUM, f"the policy's maximum there is {most}"
     bound = BOUND_BY_LIMIT.get(room.limited_by.code)
@@ -349,13 +355,13 @@ def _verdict(case: ExplainedCase, found: Sequence[_Explained]) -> str:
     elif division.lent:
         owners = ", ".join(sorted(division.lent))
         waits += f", {sum(division.lent.values())} of them until {owners} has lent nodes back"
-    limits = [f"{one.entry.cluster}: {_short(*one)}" for one in found if one.entry.bound not in (ENOUGH, POLICY)]
+    limits = [f"{one.entry.cluster}: {_short_reason(*one)}" for one in found if one.entry.bound not in (ENOUGH, POLICY)]
     more = f"; and {len(limits) - CLUSTERS_IN_VERDICT} clusters more" if len(limits) > CLUSTERS_IN_VERDICT else ""
     placed = f"; placed: {where}" if where else ""
     return f"{waits} ({'; '.join(limits[:CLUSTERS_IN_VERDICT])}{more}){placed}"
 
 
-def _short(entry: ExplainedCluster, together: str) -> str:
+def _short_reason(entry: ExplainedCluster, together: str) -> str:
     """Returns a short text: what limits most nodes, or the cluster's own reason if its nodes are limited as a whole."""
     if entry.bound != ROOM or not entry.reasons or entry.node_groups:
         return entry.why
@@ -365,7 +371,7 @@ def _short(entry: ExplainedCluster, together: str) -> str:
     return entry.why if together in entry.why else f"{entry.why}; {together}"
 
 
-def _node(state: PlannerState, case: ExplainedCase, request: ExplainRequest) -> ExplainedNode:
+def _explained_node(state: PlannerState, case: ExplainedCase, request: ExplainRequest) -> ExplainedNode:
     view = state.clusters.get(request.cluster)
     if view is None or view.joined is None:
         raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet has this name")

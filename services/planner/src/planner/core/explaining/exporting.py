@@ -21,19 +21,19 @@ Exported = tuple[Event, NodeColumns | None]
 """An event, and the columns that belong to it."""
 
 
-def events_of(state: PlannerState, now: float) -> Iterator[Exported]:
+def exported_events(state: PlannerState, now: float) -> Iterator[Exported]:
     """Yields the events of each cluster in its state at that moment. Then yields all other events, as of one moment.
 
     So a placement is at least as new as the capacity from which it is subtracted, as in a planner that follows the log.
     """
-    for name in [joined.cluster for joined in state.joined()]:
+    for name in [joined.cluster for joined in state.joined_clusters()]:
         view = state.clusters.get(name)
         if view is not None and view.joined is not None:
-            yield from _cluster(view, now)
-    yield from [(event, None) for event in _placed(state)]
+            yield from _cluster_events(view, now)
+    yield from [(event, None) for event in _workload_events(state)]
 
 
-def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
+def exported_holds(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
     found = []
     for (cluster, whom), hold in state.holds.running():
         left_ms = round((hold.until - now) * 1000)
@@ -44,13 +44,13 @@ def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
     return tuple(found)
 
 
-def hold_back(state: PlannerState, entry: HeldBack, now: float) -> None:
+def restore_hold(state: PlannerState, entry: HeldBack, now: float) -> None:
     """Recreates a hold of the exported state. now: the time of the new state."""
     whom = entry.shape if entry.shape is not None else (entry.namespace, entry.name)
     state.holds[entry.cluster, whom] = PlacementHold(now + entry.left_ms / 1000, entry.seconds, why=entry.why)
 
 
-def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
+def _cluster_events(view: ClusterView, now: float) -> Iterator[Exported]:
     assert view.joined is not None
     yield replace(view.joined, credential="", endpoint=""), None
     if view.epoch < 0:
@@ -73,7 +73,7 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
         yield pending, None
 
 
-def _placed(state: PlannerState) -> Iterator[Event]:
+def _workload_events(state: PlannerState) -> Iterator[Event]:
     yield from state.admitted.records()
     for workload in state.workloads.values():
         yield replace(workload.declared, answered=())

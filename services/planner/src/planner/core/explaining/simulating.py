@@ -22,7 +22,7 @@ from planner.core.requests import autoscaling, decisions
 from planner.core.requests.answers import placement_reply
 from planner.core.requests.decisions import UndecidedRequest
 from spillway.addresses import Tombstone
-from spillway.api import ApplyRequest, PlacementReply, RequestError, invalid
+from spillway.api import ApplyRequest, PlacementReply, RequestError, invalid_argument_error
 from spillway.columns import columns_of
 from spillway.events import PHASE_LOST, Event
 from spillway.feasibility.cluster_view import NEVER, ClusterView
@@ -99,72 +99,75 @@ class Simulation:
         self._memory = RoundMemory(TELLS_NOBODY)
         self._memory.homing = Homing(look_seconds=0.0, new_places_max=PLACES_MAX)
         self._moments = DecisionClock(lambda: self._now, self._moment)
-        state.brakes.step({}, 0, now - MINUTE, wall_ms)  # The budgets of moves are full from now on.
-        self._before = {key: (kept(workload), new(workload)) for key, workload in state.workloads.items()}
+        state.brakes.update_confirmations({}, 0, now - MINUTE, wall_ms)  # The budgets of moves are full from now on.
+        self._before = {
+            key: (kept_replicas_by_cluster(workload), new_replicas_by_cluster(workload))
+            for key, workload in state.workloads.items()
+        }
 
     # ── What is supposed ────────────────────────────────────────────────────────────────────────────────────────
 
-    def lose(self, cluster: str) -> None:
+    def lose_cluster(self, cluster: str) -> None:
         """Removes the cluster for good."""
         view = self._view(cluster)
         assert view.joined is not None
         view.age_ms = view.heard_at = NEVER
         view.trouble, view.trouble_code = "supposed to be gone", TroubleCode.UNREACHABLE
         view.trouble_for_callers = view.trouble
-        self.state.apply(replace(view.joined, phase=PHASE_LOST), self._now)
+        self.state.apply_event(replace(view.joined, phase=PHASE_LOST), self._now)
 
     def add_nodes(self, cluster: str, like: str, count: int) -> None:
         """Adds empty nodes of a node group of the cluster, or like an existing node."""
         view = self._view(cluster)
         if not 1 <= count <= NODES_MAX:
-            raise invalid("nodes", count, f"1 to {NODES_MAX}")
+            raise invalid_argument_error("nodes", count, f"1 to {NODES_MAX}")
         names = (name for number in itertools.count() if view.nodes.row_of(name := f"{like}-more-{number}") is None)
-        rows = [_node_like(view, like, name) for name in itertools.islice(names, count)]
+        rows = [_empty_node_like(view, like, name) for name in itertools.islice(names, count)]
         view.nodes.upsert(columns_of(rows), SUPPOSED_BLOCK)
         view.revision += 1
-        self.state.room_changed(cluster)
+        self.state.note_room_change(cluster)
 
     def _view(self, cluster: str) -> ClusterView:
         view = self.state.clusters.get(cluster)
         if view is None or view.joined is None:
-            names = ", ".join(joined.cluster for joined in self.state.joined()) or "none"
-            raise invalid("cluster", cluster, f"a cluster of the fleet: {names}")
+            names = ", ".join(joined.cluster for joined in self.state.joined_clusters()) or "none"
+            raise invalid_argument_error("cluster", cluster, f"a cluster of the fleet: {names}")
         return view
 
     # ── What is decided ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, name: str, request: ApplyRequest) -> SimulatedAnswer:
+    def answer_request(self, name: str, request: ApplyRequest) -> SimulatedAnswer:
         """Answers a request as the planner would now. name: of the workload, for users."""
         try:
-            decided = decisions.apply(self.state, replace(request, idempotency_key=""), self._moment())
+            decided = decisions.decide_apply(self.state, replace(request, idempotency_key=""), self._moment())
         except RequestError as error:
             answer = SimulatedAnswer(name, None, f"{error.code}: {error.text}")
         except UndecidedRequest as waits:
             answer = SimulatedAnswer(name, None, f"waits for binds: {waits}")
         else:
-            self._keep(decided.events)
+            self._apply_events(decided.events)
             answer = SimulatedAnswer(f"{decided.reply.namespace}/{decided.reply.name}", decided.reply, "")
         self.answers.append(answer)
         return answer
 
-    def settle(self) -> bool:
+    def run_until_quiet(self) -> bool:
         """Runs rounds until nothing more happens. Returns False when that takes more than ROUNDS_MAX rounds."""
         quiet = 0
         for _ in range(ROUNDS_MAX):
             self._now += STEP_SECONDS
-            quiet = 0 if self._round() else quiet + 1
+            quiet = 0 if self._run_round() else quiet + 1
             if quiet == QUIET_ROUNDS:
                 return True
         return False
 
-    def _round(self) -> int:
+    def _run_round(self) -> int:
         """Runs one round of the planner. Returns how many events it has."""
         state, count = self.state, 0
         self._end_waits()
         for key in list(state.scalings.due):
-            count += self._keep(autoscaling.declare(state, state.workloads[key], self._moment()))
+            count += self._apply_events(autoscaling.declare_scale_decision(state, state.workloads[key], self._moment()))
         for step in steps_of_round(state, self._memory, self._moments):
-            count += self._keep(step.events)
+            count += self._apply_events(step.events)
         return count
 
     def _end_waits(self) -> None:
@@ -175,9 +178,9 @@ class Simulation:
             if not workload.settled:
                 workload.waiting_since, workload.settled = self._now, True
                 workload.lent_since = self._now - state.rules.lent_wait
-                state.waiting.retry(key)
+                state.waiting.retry_workload(key)
 
-    def _keep(self, events: Sequence[Event | Tombstone]) -> int:
+    def _apply_events(self, events: Sequence[Event | Tombstone]) -> int:
         apply_events(self.state, events, self._now)
         return len(events)
 
@@ -192,7 +195,11 @@ class Simulation:
         found = []
         for key in sorted(self.state.workloads):
             workload = self.state.workloads[key]
-            (before, new_before), after, new_after = self._before.get(key, ({}, {})), kept(workload), new(workload)
+            (before, new_before), after, new_after = (
+                self._before.get(key, ({}, {})),
+                kept_replicas_by_cluster(workload),
+                new_replicas_by_cluster(workload),
+            )
             if (before, new_before) != (after, new_after) or workload.unplaced:
                 reply = placement_reply(self.state, workload.declared, workload.placement)
                 waits = reply.unplaced, reply.waiting_for
@@ -202,17 +209,17 @@ class Simulation:
         return found
 
 
-def kept(workload: Workload) -> dict[str, int]:
+def kept_replicas_by_cluster(workload: Workload) -> dict[str, int]:
     """Returns the kept replicas by cluster."""
     return {part.cluster: part.replicas_kept for part in workload.parts.values() if part.replicas_kept}
 
 
-def new(workload: Workload) -> dict[str, int]:
+def new_replicas_by_cluster(workload: Workload) -> dict[str, int]:
     """Returns the kept replicas on nodes that do not exist yet, by cluster."""
     return {part.cluster: part.replicas_new for part in workload.parts.values() if part.replicas_new}
 
 
-def _node_like(view: ClusterView, like: str, name: str) -> NodeRow:
+def _empty_node_like(view: ClusterView, like: str, name: str) -> NodeRow:
     for group, _ in view.node_groups():
         if group.name == like:
             labels = tuple(sorted((*group.labels, ("kubernetes.io/hostname", name))))
@@ -220,5 +227,5 @@ def _node_like(view: ClusterView, like: str, name: str) -> NodeRow:
     row = view.nodes.row_of(like)
     if row is None:
         groups = ", ".join(group.name for group, _ in view.node_groups()) or "none"
-        raise invalid("nodes", like, f"a node group of {view.name} ({groups}), or one of its nodes")
+        raise invalid_argument_error("nodes", like, f"a node group of {view.name} ({groups}), or one of its nodes")
     return view.nodes.empty_like(row, name)

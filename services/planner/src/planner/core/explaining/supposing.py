@@ -32,7 +32,7 @@ class Supposition:
         self._promises = ClusterReservations()
         self._emptied: dict[str, tuple[tuple[object, ...], ClusterNodes]] = {}
 
-    def now(self) -> "SupposedState":
+    def supposed_state(self) -> "SupposedState":
         """Returns the supposed state at this moment.
 
         Raises IndistinguishablePods when the workload's own pods cannot be removed.
@@ -41,19 +41,19 @@ class Supposition:
         state = SupposedState(self._state, self._promises, workload.key if workload is not None else None)
         if workload is not None:
             for cluster, part in workload.parts.items():
-                self._empty(state, workload, part, cluster)
-            state.set_aside(workload)
+                self._remove_pods(state, workload, part, cluster)
+            state.set_aside_workload(workload)
         return state
 
-    def look(self, shape: Shape, now: float) -> Iterator[None]:
+    def compute_rooms(self, shape: Shape, now: float) -> Iterator[None]:
         """Computes the room of one cluster after the other, so that no later question computes all at once."""
         for cluster in list(self._state.clusters):
-            state = self.now()
+            state = self.supposed_state()
             if cluster in state.clusters:
-                state.room(cluster, shape, False, now)
+                state.room_in_cluster(cluster, shape, False, now)
             yield
 
-    def _empty(self, state: "SupposedState", workload: Workload, part: Part, cluster: str) -> None:
+    def _remove_pods(self, state: "SupposedState", workload: Workload, part: Part, cluster: str) -> None:
         """Removes the workload's pods from the cluster."""
         facts = facts_of(self._state, workload.key, cluster)
         counted = sum(count for _, count in facts.counted) if facts is not None else 0
@@ -65,7 +65,9 @@ class Supposition:
         if known is None or known[0] != of:
             nodes = None
             if len(facts.counted) == 1:
-                nodes = view.nodes.without(workload.declared.namespace, borne.labels, of[-1].requests, counted)
+                nodes = view.nodes.without_workload_pods(
+                    workload.declared.namespace, borne.labels, of[-1].requests, counted
+                )
             if nodes is None:
                 raise IndistinguishablePods(f"its pods in {cluster} cannot be told from others")
             known = self._emptied[cluster] = of, nodes
@@ -82,12 +84,12 @@ class SupposedState(PlannerState):
         self.__dict__.update(state.__dict__)
         self.clusters = dict(state.clusters)
         self.workloads = dict(state.workloads)
-        promises.follow(self._promises, apart_from)
+        promises.copy_reservations(self._promises, apart_from)
         self._promises = promises
         self._ages, self._joined, self._seen = ClusterAges(), JoinedClusters(), ChangeCounts()
         self._seen.stop()
 
-    def set_aside(self, workload: Workload) -> None:
+    def set_aside_workload(self, workload: Workload) -> None:
         """Removes the workload as if never declared. Orphans of its name stay."""
         self.workloads.pop(workload.key, None)
         orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)}
@@ -95,13 +97,13 @@ class SupposedState(PlannerState):
 
     def with_shape(self, base: Shape, variant: Shape) -> "SupposedState":
         """Changes a template's shape to a variant."""
-        self.admitted = self.admitted.varied(base, variant)
+        self.admitted = self.admitted.copy_with_variant(base, variant)
         return self
 
     def with_nodes(self, cluster: str, rows: Iterable[NodeRow]) -> "SupposedState":
         """Adds nodes to a cluster."""
         view = self.clusters[cluster]
-        nodes = view.nodes.copied()
+        nodes = view.nodes.independent_copy()
         nodes.upsert(columns_of(list(rows)), SUPPOSED_BLOCK)
         self.clusters[cluster] = view.with_nodes(nodes)
         return self

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.core.feasibility.quantities import quantity
 from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
-from spillway.feasibility.fit import filter_by_ports, fit
+from spillway.feasibility.fit import compute_fit, filter_by_ports
 from spillway.feasibility.node_match import (
     Bools,
     NodeFilters,
@@ -18,8 +18,8 @@ from spillway.feasibility.node_match import (
     filter_by_volumes,
 )
 from spillway.feasibility.nodes import NO_DOMAIN, ClusterNodes
-from spillway.feasibility.own_template import candidates
-from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, own_ceilings
+from spillway.feasibility.own_template import candidate_shapes
+from spillway.feasibility.pod_affinity import anti_affinity_ceilings, filter_by_other_pods, filter_by_spread
 from spillway.feasibility.topology import Ceiling
 from spillway.model import Int64s, Shape
 
@@ -55,11 +55,11 @@ class Witness(NodeFilters):
         self.filter = ""
         self.found: list[tuple[str, str, Bools]] = []
 
-    def out(self, mask: Bools, reason: str) -> None:
+    def exclude_nodes(self, mask: Bools, reason: str) -> None:
         met = self.open & mask
         if met.any():
             self.found.append((self.filter, reason, met))
-        super().out(mask, reason)
+        super().exclude_nodes(mask, reason)
 
 
 def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[NodeReason, ...]:
@@ -68,39 +68,39 @@ def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[N
     First come groups of nodes that would take more by themselves and are limited as a whole. Then come the others, the
     largest groups first. beyond: a text for users: why the cluster takes fewer than its nodes would; else empty.
     """
-    witness = Witness(nodes.live)
+    witness = Witness(nodes.live_mask)
     for name, apply in OF_NODES:
         witness.filter = name
         apply(shape, nodes, witness)
-    short = witness.open & (_takes_by_size(shape, nodes) <= 0)
+    short = witness.open & (_replicas_of_free_amounts(shape, nodes) <= 0)
     witness.open &= ~short
     ceilings = []
     for name, apply in OF_OTHERS:
         witness.filter = name
         ceilings += [(name, *found) for found in _ceilings(apply(shape, nodes, witness))]
-    ceilings += [("InterPodAffinity", *found) for found in own_ceilings(shape, nodes)]
-    barred, found = len(witness.found), fit(shape, nodes)
+    ceilings += [("InterPodAffinity", *found) for found in anti_affinity_ceilings(shape, nodes)]
+    barred, found = len(witness.found), compute_fit(shape, nodes)
     for name, text, ceiling in ceilings:
         witness.filter = name
         room = ceiling.sums(found.per_node)
         capped = np.append(room > np.maximum(0, ceiling.height(room) - ceiling.present), False)
-        witness.out((found.per_node > 0) & capped[ceiling.domains], text)
+        witness.exclude_nodes((found.per_node > 0) & capped[ceiling.domains], text)
     if beyond:
         witness.filter = ""
-        witness.out(found.per_node > 0, TAKES_MORE + beyond)
+        witness.exclude_nodes(found.per_node > 0, TAKES_MORE + beyond)
     singly, together = (
         [NodeReason(int(met.sum()), name, reason, example=_example(nodes, met)) for name, reason, met in part]
         for part in (witness.found[:barred], witness.found[barred:])
     )
-    singly += _shortages(shape, nodes, witness.open | short)
-    return (*_most_first(together), *_few(_most_first(singly), REASONS_MAX - len(together)))
+    singly += _shortage_reasons(shape, nodes, witness.open | short)
+    return (*_sorted_by_nodes(together), *_limit_reasons(_sorted_by_nodes(singly), REASONS_MAX - len(together)))
 
 
-def _most_first(reasons: Iterable[NodeReason]) -> list[NodeReason]:
+def _sorted_by_nodes(reasons: Iterable[NodeReason]) -> list[NodeReason]:
     return sorted(reasons, key=lambda entry: (-entry.nodes, entry.reason, entry.lacks))
 
 
-def _few(reasons: Sequence[NodeReason], most: int) -> Sequence[NodeReason]:
+def _limit_reasons(reasons: Sequence[NodeReason], most: int) -> Sequence[NodeReason]:
     """Returns at most `most` reasons. The nodes of the last ones are counted together."""
     if len(reasons) <= most:
         return reasons
@@ -120,23 +120,23 @@ def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> 
     row = nodes.row_of(node)
     if row is None:
         raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has no node of this name")
-    alike = candidates(shape, nodes)
+    alike = candidate_shapes(shape, nodes)
 
     def found_by(filters: Iterable[tuple[str, Filter]]) -> Iterator[NodeFilter]:
         for name, apply in filters:
-            bars = [_bars(apply, one, nodes, row) for one in alike]
+            bars = [_bar_reason(apply, one, nodes, row) for one in alike]
             yield NodeFilter(name, not all(bars), bars[0] if all(bars) else "")
 
-    lacks = [_lack_text(name, lack) for name, lack in _lacks(shape, nodes, row)]
+    lacks = [_lack_text(name, lack) for name, lack in _lacking_resources(shape, nodes, row)]
     resources = NodeFilter(RESOURCES, not lacks, ", ".join(lacks))
     filters = (*found_by(OF_NODES), resources, *found_by(OF_OTHERS))
-    takes = max(_takes(one, nodes, row) for one in alike) if all(entry.passes for entry in filters) else 0
+    takes = max(_replicas_on_node(one, nodes, row) for one in alike) if all(entry.passes for entry in filters) else 0
     return ExplainedNode(cluster, node, takes, filters)
 
 
-def _bars(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
+def _bar_reason(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
     """Returns the first reason why a filter keeps the next replica from a node; empty when it does not."""
-    witness = Witness(nodes.live)
+    witness = Witness(nodes.live_mask)
 
     def met_so_far() -> str:
         return next((text for _, text, met in witness.found if met[row]), "")
@@ -151,11 +151,14 @@ def _bars(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
     return met_so_far()
 
 
-def _takes(shape: Shape, nodes: ClusterNodes, row: int) -> int:
+def _replicas_on_node(shape: Shape, nodes: ClusterNodes, row: int) -> int:
     """Returns the most replicas that one node takes, with its domain's ceilings."""
-    per_node = fit(shape, nodes).per_node
+    per_node = compute_fit(shape, nodes).per_node
     takes = int(per_node[row])
-    for _, ceiling in (*_ceilings(filter_by_spread(shape, nodes, Witness(nodes.live))), *own_ceilings(shape, nodes)):
+    for _, ceiling in (
+        *_ceilings(filter_by_spread(shape, nodes, Witness(nodes.live_mask))),
+        *anti_affinity_ceilings(shape, nodes),
+    ):
         domain = int(ceiling.domains[row])
         if domain != NO_DOMAIN:
             takes = min(takes, ceiling.height(ceiling.sums(per_node)) - int(ceiling.present[domain]))
@@ -176,11 +179,11 @@ class _ResourceLack:
     amounts: Int64s
 
 
-def _shortages(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[NodeReason]:
+def _shortage_reasons(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[NodeReason]:
     """Yields, for nodes that no filter bars, which resource one more replica lacks there, and how much of it."""
-    per_node = fit(shape, nodes).per_node
-    free = {name: _free(nodes, name) for name, _ in shape.requests}
-    most = np.maximum(0, _takes_by_size(shape, nodes))
+    per_node = compute_fit(shape, nodes).per_node
+    free = {name: _free_amounts(nodes, name) for name, _ in shape.requests}
+    most = np.maximum(0, _replicas_of_free_amounts(shape, nodes))
     single = open_ & (per_node < most)
     if single.any():
         text = f"takes {int(per_node[single].max())}, whatever its size"
@@ -195,10 +198,10 @@ def _shortages(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[Node
         here = np.flatnonzero((short == which[:, None]).all(axis=0))
         first = int(np.argmax(which))
         resources = tuple(name for name, lacks in zip(names, which.tolist(), strict=True) if lacks)
-        yield from _grouped(nodes, _ResourceLack(resources, rows[here], lacking[first, here]))
+        yield from _group_shortages(nodes, _ResourceLack(resources, rows[here], lacking[first, here]))
 
 
-def _grouped(nodes: ClusterNodes, lack: _ResourceLack) -> Iterator[NodeReason]:
+def _group_shortages(nodes: ClusterNodes, lack: _ResourceLack) -> Iterator[NodeReason]:
     amounts = np.unique(lack.amounts)
     groups = amounts.tolist() if len(amounts) <= AMOUNTS_APART_MAX else [None]
     beside = "".join(f", and {name} too" for name in lack.resources[1:])
@@ -211,13 +214,13 @@ def _grouped(nodes: ClusterNodes, lack: _ResourceLack) -> Iterator[NodeReason]:
         yield NodeReason(int(member.sum()), RESOURCES, text + beside, lack.resources[0], least, most, example)
 
 
-def _takes_by_size(shape: Shape, nodes: ClusterNodes) -> Int64s:
+def _replicas_of_free_amounts(shape: Shape, nodes: ClusterNodes) -> Int64s:
     """Returns [rows]: replicas that the free amounts of each node suffice for; negative where they are below zero."""
-    takes: Int64s = np.stack([_free(nodes, name) // amount for name, amount in shape.requests]).min(axis=0)
+    takes: Int64s = np.stack([_free_amounts(nodes, name) // amount for name, amount in shape.requests]).min(axis=0)
     return takes
 
 
-def _free(nodes: ClusterNodes, resource: str) -> Int64s:
+def _free_amounts(nodes: ClusterNodes, resource: str) -> Int64s:
     index = nodes.resources.get(resource)
     if index is None:
         return np.zeros(nodes.block.shape, np.int64)
@@ -225,9 +228,9 @@ def _free(nodes: ClusterNodes, resource: str) -> Int64s:
     return free
 
 
-def _lacks(shape: Shape, nodes: ClusterNodes, row: int) -> Iterator[tuple[str, int]]:
+def _lacking_resources(shape: Shape, nodes: ClusterNodes, row: int) -> Iterator[tuple[str, int]]:
     for name, amount in shape.requests:
-        lack = amount - int(_free(nodes, name)[row])
+        lack = amount - int(_free_amounts(nodes, name)[row])
         if lack > 0:
             yield name, lack
 

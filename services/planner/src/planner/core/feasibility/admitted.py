@@ -43,33 +43,33 @@ class AdmittedShapes:
         differing = self._differing.get(shape.template)
         return shape if differing is None else differing.get(cluster, shape)
 
-    def differing(self, shape: Shape) -> Iterable[str]:
+    def clusters_changing_shape(self, shape: Shape) -> Iterable[str]:
         """Returns the clusters that give the template's pods another shape than the template has."""
         return self._differing.get(shape.template, ())
 
-    def differ_in(self, cluster: str) -> bool:
+    def has_changes_in(self, cluster: str) -> bool:
         """Returns whether the cluster changes or refuses the pods of any template."""
         return self._differs_in.get(cluster, 0) > 0
 
-    def refusing(self, shape: Shape) -> Iterable[str]:
+    def clusters_refusing(self, shape: Shape) -> Iterable[str]:
         """Returns the clusters that refuse pods of the shape's template."""
         return self._refusing.get(shape.template, ())
 
-    def refusal(self, cluster: str, shape: Shape) -> str | None:
+    def refusal_message(self, cluster: str, shape: Shape) -> str | None:
         """Returns the refusal of the cluster if it admits no pod of the shape's template; None if it may admit some."""
-        if cluster not in self.refusing(shape):
+        if cluster not in self.clusters_refusing(shape):
             return None
         return self._said[shape.template][cluster].message
 
-    def lacking(self, digest: str) -> Iterable[str]:
+    def clusters_lacking_objects(self, digest: str) -> Iterable[str]:
         """Returns the clusters that lack an object that a template names."""
         return self._lacking.get(digest, ())
 
-    def missing(self, digest: str, cluster: str) -> tuple[ObjectReference, ...]:
+    def missing_objects(self, digest: str, cluster: str) -> tuple[ObjectReference, ...]:
         """Returns the objects that a template names and a cluster reported missing, also the workload's own."""
         return self._lacking.get(digest, {}).get(cluster, ())
 
-    def altered(self, digest: str) -> frozenset[tuple[str, Shape | None]]:
+    def altered_shapes(self, digest: str) -> frozenset[tuple[str, Shape | None]]:
         """Returns the clusters that change or refuse a template's pods, with the changed shape; None: refused."""
         refusing = dict.fromkeys(self._refusing.get(digest, ()))
         return frozenset((*self._differing.get(digest, {}).items(), *refusing.items()))
@@ -81,10 +81,10 @@ class AdmittedShapes:
         """
         return digest in self._seen or digest in self._said
 
-    def said(self, digest: str, cluster: str) -> ShapeAdmitted | None:
+    def find_record(self, digest: str, cluster: str) -> ShapeAdmitted | None:
         return self._said.get(digest, {}).get(cluster)
 
-    def said_by(self, digest: str) -> Set[str]:
+    def clusters_with_record(self, digest: str) -> Set[str]:
         """Returns the clusters that reported anything about a template."""
         return self._said.get(digest, {}).keys()
 
@@ -94,56 +94,56 @@ class AdmittedShapes:
 
     # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, event: ShapeAdmitted) -> bool:
+    def apply_record(self, event: ShapeAdmitted) -> bool:
         """Applies a record; a record that is older than the known one is dropped.
 
         Returns whether it changes anything for replicas of the template there. That is what they ask for, whether they
         are refused, or which objects they lack.
         """
-        self.claimed(event.cluster)
-        before = self.said(event.template, event.cluster)
+        self.note_claim(event.cluster)
+        before = self.find_record(event.template, event.cluster)
         if before is not None and (before.epoch, before.sequence) > (event.epoch, event.sequence):
             return False
         self._said.setdefault(event.template, {})[event.cluster] = event
-        refused = self._refuse(event.template, event.cluster, event.state == SHAPE_REFUSED)
-        lacks = self._lack(event.template, event.cluster, event.missing)
-        return self._put(event.template, event.cluster, event.shape) or refused or lacks
+        refused = self._store_refusal(event.template, event.cluster, event.state == SHAPE_REFUSED)
+        lacks = self._store_missing_objects(event.template, event.cluster, event.missing)
+        return self._store_shape(event.template, event.cluster, event.shape) or refused or lacks
 
-    def forget(self, digest: str, cluster: str) -> bool:
+    def forget_record(self, digest: str, cluster: str) -> bool:
         """Forgets a record after its tombstone. Returns what apply returns."""
         by_cluster = self._said.get(digest, {})
         by_cluster.pop(cluster, None)
         if not by_cluster:
             self._said.pop(digest, None)
-        refused, lacks = self._refuse(digest, cluster, False), self._lack(digest, cluster, ())
-        return self._put(digest, cluster, None) or refused or lacks
+        refused, lacks = self._store_refusal(digest, cluster, False), self._store_missing_objects(digest, cluster, ())
+        return self._store_shape(digest, cluster, None) or refused or lacks
 
     def forget_cluster(self, cluster: str) -> None:
         """Forgets a cluster that has left the fleet."""
         self.held.pop(cluster, None)
         self.silent.pop(cluster, None)
         for digest in [digest for digest, by_cluster in self._said.items() if cluster in by_cluster]:
-            self.forget(digest, cluster)
+            self.forget_record(digest, cluster)
 
-    def saw(self, digest: str) -> None:
+    def note_declared(self, digest: str) -> None:
         """Marks the template as declared, so that no request waits for answers about it again."""
         self._seen[digest] = None
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
 
-    def claimed(self, cluster: str) -> None:
+    def note_claim(self, cluster: str) -> None:
         """Records that a propagator has claimed the cluster: it can be asked, and is not silent any more."""
         self.held[cluster] = None
         self.silent.pop(cluster, None)
 
-    def went_unanswered(self, clusters: Iterable[str]) -> None:
+    def note_unanswered(self, clusters: Iterable[str]) -> None:
         """Marks clusters that did not answer, so that no further request waits for them.
 
         The mark ends when the cluster reports something or is claimed again.
         """
         self.silent.update(dict.fromkeys(clusters))
 
-    def varied(self, base: Shape, variant: Shape) -> "AdmittedShapes":
+    def copy_with_variant(self, base: Shape, variant: Shape) -> "AdmittedShapes":
         """Returns a copy for the question "what if": the template has the shape `variant` in place of `base`.
 
         Clusters are assumed to add the same to both shapes.
@@ -155,11 +155,11 @@ class AdmittedShapes:
         differing = self._differing.get(base.template)
         if differing is not None:
             found._differing[base.template] = {
-                cluster: _varied(base, variant, admitted) for cluster, admitted in differing.items()
+                cluster: _vary_admitted_shape(base, variant, admitted) for cluster, admitted in differing.items()
             }
         return found
 
-    def _refuse(self, digest: str, cluster: str, refused: bool) -> bool:
+    def _store_refusal(self, digest: str, cluster: str, refused: bool) -> bool:
         """Stores whether the cluster refuses the template. Returns whether that has changed."""
         refusing = self._refusing.setdefault(digest, {})
         changed = refused != (cluster in refusing)
@@ -172,7 +172,7 @@ class AdmittedShapes:
         self._differs_in[cluster] = self._differs_in.get(cluster, 0) + changed * (1 if refused else -1)
         return changed
 
-    def _lack(self, digest: str, cluster: str, missing: tuple[ObjectReference, ...]) -> bool:
+    def _store_missing_objects(self, digest: str, cluster: str, missing: tuple[ObjectReference, ...]) -> bool:
         """Stores the objects of the template that the cluster lacks. Returns whether they have changed."""
         lacking = self._lacking.setdefault(digest, {})
         before = lacking.pop(cluster, ())
@@ -182,7 +182,7 @@ class AdmittedShapes:
             del self._lacking[digest]
         return before != missing
 
-    def _put(self, digest: str, cluster: str, shape: Shape | None) -> bool:
+    def _store_shape(self, digest: str, cluster: str, shape: Shape | None) -> bool:
         differing = self._differing.setdefault(digest, {})
         before = differing.pop(cluster, None)
         if shape is not None:
@@ -194,7 +194,7 @@ class AdmittedShapes:
         return before != shape or not same_traits
 
 
-def _varied(base: Shape, variant: Shape, admitted: Shape) -> Shape:
+def _vary_admitted_shape(base: Shape, variant: Shape, admitted: Shape) -> Shape:
     was, wanted, became = dict(base.requests), dict(variant.requests), dict(admitted.requests)
     amounts = {
         name: wanted.get(name, 0) + became.get(name, 0) - was.get(name, 0) for name in {**wanted, **became, **was}
@@ -204,7 +204,7 @@ def _varied(base: Shape, variant: Shape, admitted: Shape) -> Shape:
     return replace(admitted, requests=requests, tolerations=(*admitted.tolerations, *more))
 
 
-def elsewhere(
+def other_admitted_shapes(
     shape: Shape, clusters: Iterable[str], shape_in: Callable[[str, Shape], Shape]
 ) -> Iterator[tuple[Shape, frozenset[str]]]:
     """Yields each admitted shape that differs from `shape`, and the clusters that admit it. shape_in: the state's."""
@@ -226,11 +226,11 @@ NOT_ASKED_YET: Final = (
 )
 
 
-def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]) -> tuple[str, ...]:
+def template_planning_notes(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]) -> tuple[str, ...]:
     """Returns texts for the user: why replicas were planned by their template, where the admitted shape is unknown."""
     silent, found = [], dict[str, list[str]]()
     for cluster in sorted(clusters):
-        said = shapes.said(digest, cluster)
+        said = shapes.find_record(digest, cluster)
         if said is None:
             silent += [cluster] if cluster in shapes.held else []
         elif said.state == SHAPE_REFUSED:
@@ -245,20 +245,22 @@ def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]
     return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
 
 
-def known_of(shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def unmodelled_and_notes(
+    shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the names of what the planner does not compute of a shape here, and the texts of planned_without."""
-    said = [shapes.said(shape.template, cluster) for cluster in clusters]
+    said = [shapes.find_record(shape.template, cluster) for cluster in clusters]
     admitted = bool(said) and all(one is not None and one.state == SHAPE_ADMITTED for one in said)
-    unmodelled = shape.unmodelled if admitted else with_overhead(shape.unmodelled, shape)
-    return unmodelled, planned_without(shapes, shape.template, clusters)
+    unmodelled = shape.unmodelled if admitted else unmodelled_with_overhead(shape.unmodelled, shape)
+    return unmodelled, template_planning_notes(shapes, shape.template, clusters)
 
 
-def with_overhead(unmodelled: tuple[str, ...], shape: Shape) -> tuple[str, ...]:
+def unmodelled_with_overhead(unmodelled: tuple[str, ...], shape: Shape) -> tuple[str, ...]:
     """Adds the RuntimeClass's overhead to the names of what the planner does not compute, which answers show."""
     return (*unmodelled, f"overhead of runtimeClassName {shape.overhead_of}") if shape.overhead_of else unmodelled
 
 
-def differences(shapes: AdmittedShapes, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
+def admission_difference_texts(shapes: AdmittedShapes, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
     """Returns texts: what clusters change in a shape compared with its template."""
     found: dict[str, list[str]] = {}
     for cluster in clusters:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from planner.core.feasibility.kept_fits import Counts
-from planner.core.feasibility.limits import Limit, by_nodes, by_promised
+from planner.core.feasibility.limits import Limit, limit_by_nodes, limit_by_promised
 from planner.core.feasibility.room import Room
 from spillway.feasibility.fit import NodeLimit
 from spillway.feasibility.node_match import Bools
@@ -73,17 +73,17 @@ class FleetRooms(Mapping[Place, Room]):
         known = self._known.get(place)
         return self._found.fits_when_empty(self._places.index[place]) if known is None else known.when_empty
 
-    def put(self, place: Place, room: Room) -> None:
+    def replace_room(self, place: Place, room: Room) -> None:
         """Replaces the computed room at this place."""
         self._known[place] = room
         self._certain[self._places.index[place]] = room.certain
 
-    def take(self, other: "FleetRooms", clusters: frozenset[str]) -> None:
+    def replace_rooms(self, other: "FleetRooms", clusters: frozenset[str]) -> None:
         """Replaces the rooms of these clusters with the rooms for another shape."""
         for place in [place for place in self if place[0] in clusters]:
-            self.put(place, other[place])
+            self.replace_room(place, other[place])
 
-    def certain_in(self, clusters: tuple[str, ...], node_groups: bool) -> dict[str, int]:
+    def certain_by_cluster(self, clusters: tuple[str, ...], node_groups: bool) -> dict[str, int]:
         """Returns the certain room of each cluster, in this order."""
         certain = self._certain
         return dict(
@@ -129,10 +129,10 @@ class FoundRooms(NamedTuple):
     def _limit(self, index: int, of: int) -> Limit:
         bound_by = int(self.bound_by[index])
         if bound_by >= 0:
-            return by_promised(bound_by)
+            return limit_by_promised(bound_by)
         known = self.limits.get(of)
         if known is None or known[0] != self.changes[of]:
-            known = self.changes[of], by_nodes(NodeLimit(self.told(self.counts[self.slots[of]])))
+            known = self.changes[of], limit_by_nodes(NodeLimit(self.told(self.counts[self.slots[of]])))
             self.limits[of] = known
         alone = known[1]
         if self.certain[index] == self.possible[index]:

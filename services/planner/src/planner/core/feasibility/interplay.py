@@ -25,7 +25,7 @@ class Effect:
     marks: int = 0
 
 
-def looks_at_pods(shape: Shape) -> bool:
+def has_pod_terms(shape: Shape) -> bool:
     return bool(shape.apart or shape.spread or shape.near)
 
 
@@ -36,47 +36,47 @@ Effects = dict[tuple[int, int], Effect]
 def effects_of(shapes: Sequence[Shape]) -> Effects:
     """Returns the effects that replicas of these shapes may have on each other."""
     effects: Effects = {}
-    lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
+    lookers = [index for index, shape in enumerate(shapes) if has_pod_terms(shape)]
     others = ByLabel(shapes) if lookers else None
     for index in lookers:
         assert others is not None
-        _add(effects, (index, shapes[index]), others, 0)
-    return {pair: effect for pair, effect in effects.items() if not _alike(shapes[pair[0]], shapes[pair[1]])}
+        _add_effects(effects, (index, shapes[index]), others, 0)
+    return {pair: effect for pair, effect in effects.items() if not _is_same_shape(shapes[pair[0]], shapes[pair[1]])}
 
 
 def effects_with(shape: Shape, others: "ByLabel") -> Effects:
     """Returns the effects between one more shape and the others. The index of that shape follows their indices."""
     effects: Effects = {}
     more, shapes = len(others.shapes), (*others.shapes, shape)
-    if looks_at_pods(shape):
-        _add(effects, (more, shape), others, 0)
+    if has_pod_terms(shape):
+        _add_effects(effects, (more, shape), others, 0)
     alone = ByLabel((shape,)) if others.lookers else None
     for index in others.lookers:
         assert alone is not None
-        _add(effects, (index, shapes[index]), alone, more)
-    return {pair: effect for pair, effect in effects.items() if not _alike(shapes[pair[0]], shapes[pair[1]])}
+        _add_effects(effects, (index, shapes[index]), alone, more)
+    return {pair: effect for pair, effect in effects.items() if not _is_same_shape(shapes[pair[0]], shapes[pair[1]])}
 
 
-def _add(effects: Effects, looker: tuple[int, Shape], others: "ByLabel", first: int) -> None:
+def _add_effects(effects: Effects, looker: tuple[int, Shape], others: "ByLabel", first: int) -> None:
     """Adds the effects of one shape's anti-affinity, spread and affinity on others. Their indices begin at `first`."""
     index, shape = looker
     for term in shape.apart:
-        bars = NODE if term.key == HOSTNAME_LABEL else ALL
-        for other in others.meant_by(term, shape):
+        bars = NODE if term.topology_key_or_hostname == HOSTNAME_LABEL else ALL
+        for other in others.selected_by_term(term, shape):
             for pair in ((index, first + other), (first + other, index)):
                 effect = effects.setdefault(pair, Effect())
                 effect.bars = max(effect.bars, bars)
     for spread in shape.spread:
-        for other in others.counted_by(spread, shape):
+        for other in others.counted_by_spread(spread, shape):
             effect = effects.setdefault((index, first + other), Effect())
             effect.bars = ALL if spread.others_only else effect.bars
             effect.marks += 0 if spread.others_only else 1
     if shape.near:
-        for other in set.intersection(*(set(others.meant_by(term, shape)) for term in shape.near)):
+        for other in set.intersection(*(set(others.selected_by_term(term, shape)) for term in shape.near)):
             effects.setdefault((index, first + other), Effect()).bars = ALL
 
 
-def _alike(one: Shape, other: Shape) -> bool:
+def _is_same_shape(one: Shape, other: Shape) -> bool:
     return one == other and one.traits.labels == other.traits.labels
 
 
@@ -85,7 +85,7 @@ class ByLabel:
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self.shapes = shapes
-        self.lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
+        self.lookers = [index for index, shape in enumerate(shapes) if has_pod_terms(shape)]
         self._by_label: dict[tuple[str, str, str], list[int]] = {}
         self._by_namespace: dict[str, list[int]] = {}
         self._unknown: dict[str, list[int]] = {}
@@ -96,14 +96,14 @@ class ByLabel:
             for key, value in shape.traits.labels:
                 self._by_label.setdefault((shape.namespace, key, value), []).append(index)
 
-    def meant_by(self, term: PodTerm, bearer: Shape) -> Iterator[int]:
+    def selected_by_term(self, term: PodTerm, bearer: Shape) -> Iterator[int]:
         """Yields the indices of shapes that a term may select. A namespace selector may select any namespace."""
         named = term.namespaces or (bearer.namespace,)
         namespaces: Iterable[str] = self._by_namespace if term.namespace_selector is not None else named
         for namespace in namespaces:
             yield from self._matching(term.selector.requirements, namespace)
 
-    def counted_by(self, spread: Spread, bearer: Shape) -> Iterator[int]:
+    def counted_by_spread(self, spread: Spread, bearer: Shape) -> Iterator[int]:
         if spread.selector.requirements:
             yield from self._matching(spread.selector.requirements, bearer.namespace)
 

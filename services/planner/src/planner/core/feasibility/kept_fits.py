@@ -44,15 +44,15 @@ class _Codes(NodeFilters):
         self.codes: Codes = np.where(live, OPEN, ABSENT).astype(np.int32)
         self._shapes = shapes
 
-    def out(self, mask: Bools, reason: str) -> None:
+    def exclude_nodes(self, mask: Bools, reason: str) -> None:
         hit = self.open & mask
         if hit.any():
-            self.codes[hit] = self._shapes.reason(reason)
+            self.codes[hit] = self._shapes.number_of_reason(reason)
             self.open &= ~mask
 
 
-def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Codes:
-    verdict = _Codes(nodes.live, shapes)
+def _filter_codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Codes:
+    verdict = _Codes(nodes.live_mask, shapes)
     filter_by_state(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
@@ -103,7 +103,7 @@ class FitTable:
         self.apart_of: Int64s = np.zeros(slots, np.int64)
         self.together: npt.NDArray[np.uint64] = np.full((8, slots), ALL_BITS)
 
-    def grow(self, slots: int, kinds: int) -> None:
+    def grow_slots_and_kinds(self, slots: int, kinds: int) -> None:
         """Makes room for so many slots and kinds."""
         there, wide = self.apart.shape[:2]
         if slots <= there and kinds <= wide:
@@ -112,31 +112,31 @@ class FitTable:
         self.apart = np.pad(self.apart, (*more, more[1]))
         self.apart_of = np.pad(self.apart_of, more[0])
         self.together = np.pad(self.together, more[::-1], constant_values=ALL_BITS)
-        known, wide = self._known(), there + more[0][1]
+        known, wide = self._kept_shapes_end(), there + more[0][1]
         for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
             before = getattr(self, name)
             setattr(self, name, np.zeros((len(before), wide), before.dtype))
             getattr(self, name)[:known, :there] = before[:known]
         self._grow_counts(known, wide, self.counts.shape[2])
 
-    def widen(self, reasons: int) -> None:
+    def grow_reasons(self, reasons: int) -> None:
         """Makes room for the counts of so many reasons."""
         if reasons > self.counts.shape[2]:
-            self._grow_counts(self._known(), self.counts.shape[1], 2 * reasons)
+            self._grow_counts(self._kept_shapes_end(), self.counts.shape[1], 2 * reasons)
 
-    def forget_apart(self, slot: int) -> None:
+    def forget_apart_kinds(self, slot: int) -> None:
         """Forgets which kinds of shapes are apart in a slot."""
         self.apart_of[slot], self.apart[slot], self.together[:, slot] = 0, False, ALL_BITS
 
-    def keep_apart(self, slot: int, apart: Bools) -> None:
+    def store_apart_kinds(self, slot: int, apart: Bools) -> None:
         """Stores which kinds of shapes are apart in a slot. apart: [kinds, kinds]."""
         kinds = len(apart)
-        self.grow(0, kinds)
+        self.grow_slots_and_kinds(0, kinds)
         self.apart[slot, :kinds, :kinds], self.apart_of[slot] = apart, kinds
         known = bit_of_kind(np.arange(min(kinds, KINDS_WITH_BITS)))
         self.together[:kinds, slot] = ~np.bitwise_or.reduce(np.where(apart[:, : len(known)], known, 0), axis=1)
 
-    def _known(self) -> int:
+    def _kept_shapes_end(self) -> int:
         """Returns the index after the last kept shape.
 
         No more is copied: zeros that were never written take no memory.
@@ -173,7 +173,7 @@ class KeptFits:
     def _clear(self) -> None:
         rows = 0 if self._nodes is None else len(self._nodes.block)
         self._table.kept[:, self._slot] = False
-        self._table.forget_apart(self._slot)
+        self._table.forget_apart_kinds(self._slot)
         most = len(self.kept)
         self.at_largest: Int64s = np.zeros(most, np.int64)
         self.bits: Bytes = np.zeros((most, 8 * max(1, -(-rows // 64))), np.uint8)
@@ -203,13 +203,13 @@ class KeptFits:
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def keep(self, number: int, nodes: ClusterNodes) -> None:
+    def keep_shape(self, number: int, nodes: ClusterNodes) -> None:
         """Updates all kept fits to these nodes, and adds this shape."""
-        self.follow(nodes)
+        self.follow_nodes(nodes)
         if not self._table.kept[number, self._slot]:
-            self._count(number)
+            self._count_shape(number)
 
-    def when_empty(self, number: int) -> bool:
+    def can_fit_when_empty(self, number: int) -> bool:
         """Returns Fit.when_empty for the shape. A node that takes a replica now also takes one when it is empty."""
         if self.total[number] > 0 and self.is_sane:
             return True
@@ -233,19 +233,19 @@ class KeptFits:
         """
         takes = np.unpackbits(self.bits[number], count=len(self._live)).astype(np.int64)
         total = int(self.total[number])
-        return Fit(takes, total, total, int(self.largest[number]), self.when_empty(number), ())
+        return Fit(takes, total, total, int(self.largest[number]), self.can_fit_when_empty(number), ())
 
     def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
         """Returns Fit.reasons for the shape: (reason, number of nodes that take none because of it)."""
-        return self._shapes.told(self.counts[number])
+        return self._shapes.nodes_by_reason(self.counts[number])
 
-    def take_both(self, ones: Int64s, others: Int64s) -> Bools:
+    def can_share_node(self, ones: Int64s, others: Int64s) -> Bools:
         """Returns [pairs]: whether some node takes a replica of either. Both numbers must be kept."""
         words = self.bits.view(np.uint64)
         meets: Bools = np.logical_or.reduce(words[ones] & words[others], axis=1)
         return meets
 
-    def find_apart(self) -> None:
+    def find_apart_kinds(self) -> None:
         """Finds kinds of shapes that no node may take both of.
 
         A node without a resource takes no shape that asks for it, as long as no node has more free than it gives.
@@ -257,60 +257,60 @@ class KeptFits:
         )
         masks = []
         for demand, names in kinds:
-            mask = self._demand(demand).open.copy()
+            mask = self._filtered_demand(demand).open.copy()
             for name in names if self.is_sane else ():
                 mask &= gives.get(name, False)
             masks.append(mask)
         may_be = np.stack(masks).astype(np.float32)
         common: npt.NDArray[np.float32] = may_be @ may_be.T
-        self._table.keep_apart(self._slot, common == 0)
+        self._table.store_apart_kinds(self._slot, common == 0)
 
     # ── Following the nodes ─────────────────────────────────────────────────────────────────────────────────────
 
-    def is_of(self, nodes: ClusterNodes) -> bool:
+    def is_current_for(self, nodes: ClusterNodes) -> bool:
         """Returns whether the kept fits were computed for these nodes in their present state."""
         same = nodes is self._nodes and nodes.revision == self.revision
         return same and self._forgotten == self._shapes.forgotten
 
-    def follow(self, nodes: ClusterNodes) -> None:
+    def follow_nodes(self, nodes: ClusterNodes) -> None:
         """Updates the fits for the nodes that have changed since the last call."""
-        if self.is_of(nodes):
+        if self.is_current_for(nodes):
             return
         changed = None
         if nodes is self._nodes and self._forgotten == self._shapes.forgotten:
-            changed = self._changed(nodes)
+            changed = self._changed_rows(nodes)
         if changed is None or len(changed) > CHANGED_MAX:
             self._nodes, self._forgotten = nodes, self._shapes.forgotten
             self.changes += 1
             self._clear()
-            self._copy(nodes)
+            self._copy_nodes(nodes)
         elif len(changed):
             self.changes += 1
-            self._take(nodes, changed)
+            self._apply_changed_rows(nodes, changed)
         self.revision = nodes.revision
 
-    def _copy(self, nodes: ClusterNodes) -> None:
+    def _copy_nodes(self, nodes: ClusterNodes) -> None:
         self._allocatable, self._free = nodes.allocatable.copy(), nodes.allocatable - nodes.requested
-        self._live, self._label_set, self._taint_set = nodes.live, nodes.label_set.copy(), nodes.taint_set.copy()
+        self._live, self._label_set, self._taint_set = nodes.live_mask, nodes.label_set.copy(), nodes.taint_set.copy()
         self._state, self._unschedulable = nodes.state.copy(), nodes.unschedulable.copy()
         self._unlent = nodes.unlent.copy()
         self._used = len(nodes.names)
-        self._units = [_in_units(free) for free in self._free]
+        self._units = [_scale_to_units(free) for free in self._free]
         self.is_sane = bool((nodes.requested >= 0).all())
 
-    def _changed(self, nodes: ClusterNodes) -> Int64s | None:
+    def _changed_rows(self, nodes: ClusterNodes) -> Int64s | None:
         """Returns the rows that have changed; None when the arrays have another shape."""
         if self._allocatable.shape != nodes.allocatable.shape:
             return None
         differs = (self._free != nodes.allocatable - nodes.requested).any(axis=0)
         differs |= (self._allocatable != nodes.allocatable).any(axis=0)
-        differs |= self._filtered(nodes)
+        differs |= self._filter_changes(nodes)
         return np.flatnonzero(differs)
 
-    def _filtered(self, nodes: ClusterNodes) -> Bools:
+    def _filter_changes(self, nodes: ClusterNodes) -> Bools:
         """Returns [rows]: whether the filters may decide differently about a node than before."""
         differs: Bools = (
-            (self._live != nodes.live)
+            (self._live != nodes.live_mask)
             | (self._label_set != nodes.label_set)
             | (self._taint_set != nodes.taint_set)
             | (self._state != nodes.state)
@@ -319,13 +319,13 @@ class KeptFits:
         )
         return differs
 
-    def _take(self, nodes: ClusterNodes, rows: Int64s) -> None:
+    def _apply_changed_rows(self, nodes: ClusterNodes, rows: Int64s) -> None:
         numbers = np.flatnonzero(self.kept)
-        before = self._shares(numbers, rows)
-        if (self._allocatable[:, rows] != nodes.allocatable[:, rows]).any() or self._filtered(nodes)[rows].any():
+        before = self._replicas_and_reasons(numbers, rows)
+        if (self._allocatable[:, rows] != nodes.allocatable[:, rows]).any() or self._filter_changes(nodes)[rows].any():
             self._when_empty.clear()
-            self._table.forget_apart(self._slot)
-            self._filter_again(nodes, rows)
+            self._table.forget_apart_kinds(self._slot)
+            self._filter_rows_again(nodes, rows)
         self._allocatable[:, rows] = nodes.allocatable[:, rows]
         self._free[:, rows] = nodes.allocatable[:, rows] - nodes.requested[:, rows]
         self._used = max(self._used, len(nodes.names))
@@ -337,20 +337,20 @@ class KeptFits:
                 self._units[index] = (0, units)
         if self.is_sane and bool((nodes.requested[:, rows] < 0).any()):
             self.is_sane = False
-            self._table.forget_apart(self._slot)
+            self._table.forget_apart_kinds(self._slot)
         for name in ("label_set", "taint_set", "state", "unschedulable", "unlent"):
             getattr(self, f"_{name}")[rows] = getattr(nodes, name)[rows]
-        self._live[rows] = nodes.live[rows]
-        after = self._shares(numbers, rows)
-        self._add(numbers, rows, before, after)
+        self._live[rows] = nodes.live_mask[rows]
+        after = self._replicas_and_reasons(numbers, rows)
+        self._add_differences(numbers, rows, before, after)
 
-    def _filter_again(self, nodes: ClusterNodes, rows: Int64s) -> None:
-        part = _only(nodes, rows)
+    def _filter_rows_again(self, nodes: ClusterNodes, rows: Int64s) -> None:
+        part = _nodes_of_rows(nodes, rows)
         for index, demand in self._demands.items():
-            demand.codes[rows] = _codes(self._shapes.demands[index], part, self._shapes)
+            demand.codes[rows] = _filter_codes(self._shapes.demands[index], part, self._shapes)
             self._demands[index] = _Demand(demand.codes)
 
-    def _shares(self, numbers: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
+    def _replicas_and_reasons(self, numbers: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
         """Returns [shapes, rows]: the replicas that each node takes, and what limits it: a reason, or ABSENT."""
         asked, free = self._shapes.requests[numbers], self._free[:, rows]
         assert self._nodes is not None
@@ -374,10 +374,12 @@ class KeptFits:
         demands, which = np.unique(self._shapes.demand[numbers], return_inverse=True)
         if not len(demands):
             return np.zeros((0, len(rows)), np.int32)
-        codes: Codes = np.stack([self._demand(index).codes[rows] for index in demands.tolist()])[which]
+        codes: Codes = np.stack([self._filtered_demand(index).codes[rows] for index in demands.tolist()])[which]
         return codes
 
-    def _add(self, numbers: Int64s, rows: Int64s, before: tuple[Int64s, Int64s], after: tuple[Int64s, Int64s]) -> None:
+    def _add_differences(
+        self, numbers: Int64s, rows: Int64s, before: tuple[Int64s, Int64s], after: tuple[Int64s, Int64s]
+    ) -> None:
         (old, bound_by), (new, binds) = before, after
         self.total[numbers] += new.sum(axis=1) - old.sum(axis=1)
         largest, most = self.largest[numbers], new.max(axis=1)
@@ -390,30 +392,32 @@ class KeptFits:
             byte, bit = row >> 3, np.uint8(128 >> (row & 7))
             held = self.bits[numbers, byte]
             self.bits[numbers, byte] = np.where(new[:, index] > 0, held | bit, held & ~bit)
-        self._table.sample[numbers, self._slot] = self._words_of(numbers)
+        self._table.sample[numbers, self._slot] = self._sample_words(numbers)
         other = bound_by != binds
         for sign, reasons in ((-1, bound_by), (1, binds)):
             counted = other & (reasons >= 0)
-            self._table.widen(len(self._shapes.reasons))
+            self._table.grow_reasons(len(self._shapes.reasons))
             np.add.at(self.counts, (numbers[np.nonzero(counted)[0]], reasons[counted]), sign)
         for number in numbers[other.any(axis=1)].tolist():
             self._limits.pop(number, None)
 
     # ── Counting in full ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _demand(self, index: int) -> _Demand:
+    def _filtered_demand(self, index: int) -> _Demand:
         known = self._demands.get(index)
         if known is None:
             assert self._nodes is not None
-            known = self._demands[index] = _Demand(_codes(self._shapes.demands[index], self._nodes, self._shapes))
+            known = self._demands[index] = _Demand(
+                _filter_codes(self._shapes.demands[index], self._nodes, self._shapes)
+            )
         return known
 
-    def _count(self, number: int) -> None:
+    def _count_shape(self, number: int) -> None:
         assert self._nodes is not None
-        demand = self._demand(int(self._shapes.demand[number]))
+        demand = self._filtered_demand(int(self._shapes.demand[number]))
         least, smaller = None, []
         for name, amount in self._shapes.shapes[number].requests:
-            takes = self._takes(name, amount)
+            takes = self._replicas_by_row(name, amount)
             if least is None:
                 least = takes
             else:
@@ -421,20 +425,20 @@ class KeptFits:
                 least = np.minimum(least, takes)
         assert least is not None
         takes = np.maximum(least, 0) * demand.open[: self._used]
-        self._table.widen(len(self._shapes.reasons))
+        self._table.grow_reasons(len(self._shapes.reasons))
         some = takes > 0
         self.total[number], largest = takes.sum(), takes.max(initial=0)
         self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
         packed = np.packbits(some)
         self.bits[number, : len(packed)] = packed
-        self._table.sample[number, self._slot] = self._words_of(number)
+        self._table.sample[number, self._slot] = self._sample_words(number)
         self.counts[number] = 0
         self._count_reasons(number, demand, smaller)
         self._limits.pop(number, None)
         self._when_empty.pop(number, None)
         self.kept[number] = True
 
-    def _takes(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
+    def _replicas_by_row(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
         """Returns [rows]: replicas by one resource.
 
         Whole units of the free amount suffice for whole numbers of replicas.
@@ -462,24 +466,24 @@ class KeptFits:
             bound = rest & hits
             count = int(np.count_nonzero(bound))
             if count:
-                self.counts[number, self._shapes.reason(name)] = count
+                self.counts[number, self._shapes.number_of_reason(name)] = count
                 rest = rest & ~hits
-        self.counts[number, self._shapes.reason(names[0])] = np.count_nonzero(rest)
+        self.counts[number, self._shapes.number_of_reason(names[0])] = np.count_nonzero(rest)
 
-    def _words_of(self, numbers: Int64s | int) -> npt.NDArray[np.uint64]:
+    def _sample_words(self, numbers: Int64s | int) -> npt.NDArray[np.uint64]:
         words = self.bits.view(np.uint64)
         found: npt.NDArray[np.uint64] = words[numbers, words.shape[1] // 2]
         return found
 
 
-def _in_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:
+def _scale_to_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:
     """Returns the smallest unit in which the amounts fit 32 bits (0: none), and the amounts in it, rounded down."""
     most = int(abs(free).max(initial=0))
     unit = next((unit for unit in (1, _MEBI) if most // unit < _NARROW - 1), 0)
     return unit, (free // (unit or _NOTHING_ASKED)).astype(np.int32)
 
 
-def _only(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:
+def _nodes_of_rows(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:
     """Returns some rows as the filters of a kept shape see them, with the label sets that they use."""
     part = copy(nodes)
     used, part.label_set = np.unique(nodes.label_set[rows], return_inverse=True)

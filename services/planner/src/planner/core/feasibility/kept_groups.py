@@ -4,7 +4,7 @@ from planner.core.feasibility.kept_fits import FitTable
 from planner.core.feasibility.kept_shapes import KeptShapes
 from planner.core.feasibility.room import Room, room_in_groups
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.feasibility.fit import fit_of_group
+from spillway.feasibility.fit import replicas_on_group_node
 from spillway.model import NodeGroup
 
 
@@ -20,7 +20,7 @@ class KeptGroups:
         self.remaining: list[tuple[NodeGroup, int]] = []
         self._rooms: dict[int, Room] = {}
 
-    def follow(self, view: ClusterView) -> bool:
+    def follow_cluster(self, view: ClusterView) -> bool:
         """Takes over the cluster's node groups. Returns whether the new nodes that they can make have changed."""
         of = (view.nodes, view.nodes.revision, view.joined)
         if of == self._of:
@@ -32,12 +32,15 @@ class KeptGroups:
         self._rooms.clear()
         return True
 
-    def keep(self, number: int) -> None:
+    def keep_shape(self, number: int) -> None:
         """Computes the numbers of a shape, like room.with_groups and room.room_in_groups."""
         if not self.remaining or number in self._rooms:
             return
         shape, table, slot = self._shapes.shapes[number], self._table, self._slot
-        takes = [fit_of_group(shape, group) if group.nodes_max > existing else 0 for group, existing in self.remaining]
+        takes = [
+            replicas_on_group_node(shape, group) if group.nodes_max > existing else 0
+            for group, existing in self.remaining
+        ]
         self._rooms[number] = room = room_in_groups(shape, self.remaining, ())
         table.more[number, slot] = room.possible
         table.more_largest[number, slot] = max(takes)

@@ -43,7 +43,7 @@ class _Layer:
         self.slack: Floats = np.full((places, rows), -1.0)
         self.spare: Floats = np.full((places, rows), np.inf)
 
-    def put(self, rows: int | Int64s, slack: Floats) -> None:
+    def set_slack(self, rows: int | Int64s, slack: Floats) -> None:
         """Sets the slack of rows. slack: [places, rows] or, for one row, [places]."""
         self.slack[: len(slack), rows] = slack
         self.spare[: len(slack), rows] = np.where(slack < 0, np.inf, slack + 0.25)
@@ -56,7 +56,7 @@ class _Scratch:
         self._flat: tuple[Array, ...] = ()
         self._of = (0, 0)
 
-    def fit(self, places: int, pairs: int) -> None:
+    def resize_arrays(self, places: int, pairs: int) -> None:
         """Makes the arrays this size. Their content is undefined afterwards."""
         if (places, pairs) == self._of:
             return
@@ -82,15 +82,15 @@ class _AskedShapes:
 
     def __init__(self, table: FitTable, kind: Numbers, layer: int, row: Row, numbers: Numbers, slots: Array) -> None:
         self.layer, self.row, self.numbers, self.slots = layer, row, numbers, slots
-        self.total, self.largest = self.of(table.total), self.of(table.largest)
-        self.together = _found(table.together, kind, slots) * (self.largest > 0)
+        self.total, self.largest = self.values_of_pairs(table.total), self.values_of_pairs(table.largest)
+        self.together = _values_at(table.together, kind, slots) * (self.largest > 0)
         if layer == EVERYWHERE:
-            self.total = self.total + self.of(table.more)
-            self.largest = np.maximum(self.largest, self.of(table.more_largest))
+            self.total = self.total + self.values_of_pairs(table.more)
+            self.largest = np.maximum(self.largest, self.values_of_pairs(table.more_largest))
 
-    def of(self, array: Array) -> Array:
+    def values_of_pairs(self, array: Array) -> Array:
         """Returns [pairs]: the values that an array [shapes, slots] has for these pairs."""
-        return _found(array, self.numbers, self.slots)
+        return _values_at(array, self.numbers, self.slots)
 
 
 class KeptPromises:
@@ -122,14 +122,14 @@ class KeptPromises:
         self._scratch = [_Scratch(), _Scratch()]
         self._last: _AskedShapes | None = None
 
-    def grow(self, slots: int) -> None:
+    def grow_slots(self, slots: int) -> None:
         """Makes room for so many clusters."""
         more = 2 * slots - len(self.unbound)
         if slots > len(self.unbound):
             self.unbound = np.pad(self.unbound, (0, more))
             self.reserved = np.pad(self.reserved, ((0, 0), (0, more)))
 
-    def _fit_in(self, places: int, rows: int) -> None:
+    def _grow_places_and_rows(self, places: int, rows: int) -> None:
         """Makes room for so many places and rows.
 
         Spare rows are few, so that little is computed for rows without a cluster.
@@ -140,21 +140,21 @@ class KeptPromises:
         deep, wide = (2 * places if places > deep else deep), (rows + 8 if rows > wide else wide)
         for name in ("_others", "_counts", "_samples", "_kinds"):
             before = getattr(self, name)
-            setattr(self, name, _resized(before, np.zeros((deep, wide), before.dtype)))
+            setattr(self, name, _copy_into(before, np.zeros((deep, wide), before.dtype)))
         layers = [_Layer(deep, wide), _Layer(deep, wide)]
         for new, old in zip(layers, self._layers, strict=True):
             for name in ("most", "slack", "spare"):
-                _resized(getattr(old, name), getattr(new, name))
-        self._layers, self._slots = layers, _resized(self._slots, np.zeros(wide, np.int64))
+                _copy_into(getattr(old, name), getattr(new, name))
+        self._layers, self._slots = layers, _copy_into(self._slots, np.zeros(wide, np.int64))
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserved_in(self, slot: int) -> Mapping[int, int]:
+    def places_by_shape(self, slot: int) -> Mapping[int, int]:
         """Returns the place of each shape that is reserved in a cluster."""
         row = self._rows.get(slot)
         return {} if row is None else self.places[row]
 
-    def take(self, number: int, slots: Sequence[int], more: Sequence[int], layers: Sequence[int]) -> None:
+    def add_reservations(self, number: int, slots: Sequence[int], more: Sequence[int], layers: Sequence[int]) -> None:
         """Adds unbound replicas of a shape in several clusters (negative: removes them).
 
         layers: how many layers each cluster keeps up to date; where it is above 0, the shape must be kept there.
@@ -164,7 +164,7 @@ class KeptPromises:
         is_new = [number not in places for places in there]
         at = [places.setdefault(number, len(places)) for places in there]
         self._most_places = max(self._most_places, 1 + max(at))
-        self._fit_in(self._most_places, len(self.places))
+        self._grow_places_and_rows(self._most_places, len(self.places))
         row, place, slot, count = np.array((rows, at, slots, more), np.int64)
         where = place * self._others.shape[1] + row
         self._others.ravel()[where] = number
@@ -174,66 +174,66 @@ class KeptPromises:
         for layer in range(max(layers)):
             some = [index for index, layers_there in enumerate(layers) if layers_there > layer]
             if len(some) == len(slots):
-                self._shift(layer, number, row, place, count, np.array(is_new))
+                self._shift_slack(layer, number, row, place, count, np.array(is_new))
             else:
-                self._shift(layer, number, row[some], place[some], count[some], np.array(is_new)[some])
+                self._shift_slack(layer, number, row[some], place[some], count[some], np.array(is_new)[some])
         self._last = None
         if min(more) < 0:
             for index, at_place in enumerate(at):
                 if not self._counts[at_place, rows[index]]:
-                    self._drop(rows[index], number, at_place)
+                    self._remove_shape(rows[index], number, at_place)
             self._most_places = max(len(places) for places in self.places)
 
     def _add_row(self, slot: int) -> int:
         row = len(self.places)
         self.places.append({})
-        self._fit_in(0, row + 1)
+        self._grow_places_and_rows(0, row + 1)
         self._slots[row], self._rows[slot], self._last = slot, row, None
         return row
 
-    def _shift(self, layer: int, number: int, rows: Int64s, places: Int64s, more: Int64s, is_new: Bools) -> None:
+    def _shift_slack(self, layer: int, number: int, rows: Int64s, places: Int64s, more: Int64s, is_new: Bools) -> None:
         """Subtracts what more replicas of a shape take from the slack of others and from its own.
 
         All but number: by row.
         """
         asked = self._last if layer == NODES else None
         if asked is None or asked.numbers != number:
-            asked = self._ask(layer, None, number)
+            asked = self._compute_costs(layer, None, number)
         kept, each = self._layers[layer], np.arange(len(rows))
         slack = kept.slack[: self._most_places].take(rows, axis=1)
         slack[: len(asked.onto)] -= asked.onto.take(rows, axis=1) * more  # Shapes added since cost themselves nothing.
         own = slack[places, each] - more
         if is_new.any():
-            left = asked.total - asked.lost - asked.of(self.reserved)
+            left = asked.total - asked.lost - asked.values_of_pairs(self.reserved)
             own = np.where(is_new, left.take(rows), own)
             where = (places * self._others.shape[1] + rows)[is_new]
-            self._note(layer, where, number, self._slots.take(rows[is_new]))
+            self._copy_table_values(layer, where, number, self._slots.take(rows[is_new]))
         slack[places, each] = own
-        kept.put(rows, slack)
+        kept.set_slack(rows, slack)
 
-    def _note(self, layer: int, where: Int64s, numbers: Numbers, slots: Array) -> None:
+    def _copy_table_values(self, layer: int, where: Int64s, numbers: Numbers, slots: Array) -> None:
         """Copies the table's values of some reserved shapes. where: flat indices into [places, rows]."""
-        table, largest = self._table, _found(self._table.largest, numbers, slots)
-        self._samples.ravel()[where] = _found(table.sample, numbers, slots)
+        table, largest = self._table, _values_at(self._table.largest, numbers, slots)
+        self._samples.ravel()[where] = _values_at(table.sample, numbers, slots)
         self._kinds.ravel()[where] = self._shapes.bit[numbers] * (largest > 0)
         if layer == EVERYWHERE:
-            largest = np.maximum(largest, _found(table.more_largest, numbers, slots))
+            largest = np.maximum(largest, _values_at(table.more_largest, numbers, slots))
         self._layers[layer].most.ravel()[where] = largest
 
-    def begin(self, slot: int, layers: int) -> None:
+    def compute_slack(self, slot: int, layers: int) -> None:
         """Computes the slack of all that is reserved in a cluster, on so many layers. All of it must be kept there."""
         self._last, row = None, self._rows.get(slot, 0)
-        there = len(self.reserved_in(slot))
+        there = len(self.places_by_shape(slot))
         for layer, kept in enumerate(self._layers if there else ()):
-            kept.put(row, np.full(len(kept.slack), -1.0))
+            kept.set_slack(row, np.full(len(kept.slack), -1.0))
             if layer < layers:
                 numbers = self._others[:there, row].copy()
                 where = np.arange(there) * self._others.shape[1] + row
-                self._note(layer, where, numbers, np.full(there, slot))
-                asked = self._ask(layer, row, numbers)
-                kept.put(row, asked.total - asked.lost - self.reserved[numbers, slot])
+                self._copy_table_values(layer, where, numbers, np.full(there, slot))
+                asked = self._compute_costs(layer, row, numbers)
+                kept.set_slack(row, asked.total - asked.lost - self.reserved[numbers, slot])
 
-    def _drop(self, row: int, number: int, place: int) -> None:
+    def _remove_shape(self, row: int, number: int, place: int) -> None:
         """Removes a shape from a row. The last shape of the row takes its place."""
         places, last = self.places[row], len(self.places[row]) - 1
         moved = int(self._others[last, row])
@@ -248,18 +248,18 @@ class KeptPromises:
 
     # ── The room beside it ──────────────────────────────────────────────────────────────────────────────────────
 
-    def in_all(self, layer: int, number: int, positions: Int64s) -> tuple[Int64s, Found]:
+    def rooms_in_clusters(self, layer: int, number: int, positions: Int64s) -> tuple[Int64s, Found]:
         """Returns the room of a shape in all asked clusters that ever had a reservation, with their positions.
 
         positions: [slots], negative where the cluster is not asked about.
         """
-        some, at = self._asked_about(layer, positions)
+        some, at = self._asked_rows(layer, positions)
         if not len(some):
             return some, (some, some, some)
-        certain, possible, promised = self._beside(layer, None, number)
+        certain, possible, promised = self._rooms_beside_reserved(layer, None, number)
         return at, (certain.take(some), possible.take(some), promised.take(some))
 
-    def _asked_about(self, layer: int, positions: Int64s) -> tuple[Int64s, Int64s]:
+    def _asked_rows(self, layer: int, positions: Int64s) -> tuple[Int64s, Int64s]:
         """Returns the rows with a position, and these positions.
 
         Kept until the positions or the number of rows change.
@@ -271,45 +271,45 @@ class KeptPromises:
             known = self._positions[layer] = positions, len(self.places), some, at[some]
         return known[2:]
 
-    def in_one(self, slot: int, numbers: Int64s) -> Found:
+    def rooms_in_cluster(self, slot: int, numbers: Int64s) -> Found:
         """Returns [numbers]: the rooms of several shapes on the existing nodes of one cluster."""
-        if self.reserved_in(slot):
-            return self._beside(NODES, self._rows[slot], numbers)
+        if self.places_by_shape(slot):
+            return self._rooms_beside_reserved(NODES, self._rows[slot], numbers)
         total = self._table.total[numbers, slot]
         return total, total, np.full(len(numbers), -1)
 
-    def _beside(self, layer: int, row: Row, numbers: Numbers) -> Found:
-        asked, work = self._ask(layer, row, numbers), self._scratch[layer]
+    def _rooms_beside_reserved(self, layer: int, row: Row, numbers: Numbers) -> Found:
+        asked, work = self._compute_costs(layer, row, numbers), self._scratch[layer]
         if layer == NODES and row is None:
             self._last = asked
-        left = asked.total - asked.of(self.reserved)
+        left = asked.total - asked.values_of_pairs(self.reserved)
         possible, certain = np.maximum(left, 0), np.maximum(left - asked.lost, 0)
         promised = np.full(len(left), -1)
         with np.errstate(divide="ignore"):
-            allowed = np.divide(self._at(self._layers[layer].spare, row), asked.onto, out=work.costs)
+            allowed = np.divide(self._used_part(self._layers[layer].spare, row), asked.onto, out=work.costs)
         least = np.floor(np.minimum.reduce(allowed, axis=0, initial=np.inf))
         binds = least < certain
         if binds.any():
             np.copyto(work.factors, np.less(allowed, least + 1, out=work.mask))
-            np.multiply(work.factors, self._at(self._counts, row), out=work.factors)
+            np.multiply(work.factors, self._used_part(self._counts, row), out=work.factors)
             promised = np.where(binds, np.maximum.reduce(work.factors, axis=0), -1).astype(np.int64)
             certain = np.minimum(certain, least)
         return certain.astype(np.int64), possible, promised
 
-    def _ask(self, layer: int, row: Row, numbers: Numbers) -> _AskedShapes:
+    def _compute_costs(self, layer: int, row: Row, numbers: Numbers) -> _AskedShapes:
         """Computes what shapes and reservations cost each other.
 
         The result is in the layer's scratch until the next call.
         """
         table, shapes, work = self._table, self._shapes, self._scratch[layer]
-        table.grow(0, len(shapes.kinds))  # Kinds may have been added since the last call.
+        table.grow_slots_and_kinds(0, len(shapes.kinds))  # Kinds may have been added since the last call.
         slots = self._slots if row is None else np.full(np.size(numbers), self._slots[row])
         asked = _AskedShapes(table, shapes.kind[numbers], layer, row, numbers, slots)
-        others = self._at(self._others, row)
-        work.fit(len(others), len(asked.total))
+        others = self._used_part(self._others, row)
+        work.resize_arrays(len(others), len(asked.total))
         if layer == NODES:
             self._last = None
-        np.copyto(work.factors, self._meet(asked, others))
+        np.copyto(work.factors, self._shapes_meeting(asked, others))
         costs, onto = work.costs, work.onto
         if isinstance(numbers, int):
             shapes.costs[numbers].take(others, out=costs, mode="clip")
@@ -318,41 +318,41 @@ class KeptPromises:
             costs[:], onto[:] = shapes.losses[others, numbers], shapes.losses[numbers, others]
         np.minimum(costs, asked.largest.astype(np.float64), out=costs)
         costs *= work.factors
-        costs *= self._at(self._counts, row)
+        costs *= self._used_part(self._counts, row)
         asked.lost = np.add.reduce(costs, axis=0)
-        np.minimum(onto, self._at(self._layers[layer].most, row), out=onto)
+        np.minimum(onto, self._used_part(self._layers[layer].most, row), out=onto)
         onto *= work.factors
         asked.onto = onto
         return asked
 
-    def _meet(self, asked: _AskedShapes, others: Int64s) -> Bools:
+    def _shapes_meeting(self, asked: _AskedShapes, others: Int64s) -> Bools:
         """Returns [places, pairs]: whether some node takes replicas of the shape and of the reserved shape."""
         table, row, numbers, work = self._table, asked.row, asked.numbers, self._scratch[asked.layer]
-        np.bitwise_and(self._at(self._samples, row), asked.of(table.sample), out=work.words)
+        np.bitwise_and(self._used_part(self._samples, row), asked.values_of_pairs(table.sample), out=work.words)
         meets = np.not_equal(work.words, 0, out=work.meets)
         if asked.layer == EVERYWHERE:
-            meets |= (table.groups[others, asked.slots] & asked.of(table.groups)) != 0
-        np.bitwise_and(self._at(self._kinds, row), asked.together, out=work.words)
+            meets |= (table.groups[others, asked.slots] & asked.values_of_pairs(table.groups)) != 0
+        np.bitwise_and(self._used_part(self._kinds, row), asked.together, out=work.words)
         unsure = np.greater(np.not_equal(work.words, 0, out=work.mask), meets, out=work.mask)
         found = unsure.ravel().nonzero()[0]
         if len(found):
-            pairs, at = self._flat(asked, found)
+            pairs, at = self._flat_indices(asked, found)
             ones = np.full(len(pairs), numbers) if isinstance(numbers, int) else numbers.take(pairs)
-            meets.ravel()[found] = self._look_closer(asked.slots.take(pairs), ones, self._others.take(at))
+            meets.ravel()[found] = self._pairs_sharing_node(asked.slots.take(pairs), ones, self._others.take(at))
         return meets
 
-    def _at(self, array: Array, row: Row) -> Array:
+    def _used_part(self, array: Array, row: Row) -> Array:
         """Returns the used part of an array: [places, rows], or [places, 1] for one row."""
         if row is None:
             return array[: self._most_places]
         return array[: len(self.places[row]), row, None]
 
-    def _flat(self, asked: _AskedShapes, found: Int64s) -> tuple[Int64s, Int64s]:
+    def _flat_indices(self, asked: _AskedShapes, found: Int64s) -> tuple[Int64s, Int64s]:
         """Turns flat indices into [places, pairs] into pairs, and into flat indices into [places, rows]."""
         places, pairs = np.divmod(found, len(asked.total))
         return pairs, places * self._others.shape[1] + (pairs if asked.row is None else asked.row)
 
-    def _look_closer(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
+    def _pairs_sharing_node(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
         """Returns [pairs]: whether some node takes both, for shapes that no node of the sample takes both of."""
         table, kind, kinds = self._table, self._shapes.kind, len(self._shapes.kinds)
         late = slots[table.apart_of.take(slots) < kinds]
@@ -364,17 +364,17 @@ class KeptPromises:
         for at, index in zip(unsure.tolist(), slots[unsure].tolist(), strict=True):
             here.setdefault(index, []).append(at)
         for index, pairs in here.items():
-            meets[pairs] = self._fits[index].take_both(ones[pairs], others[pairs])
+            meets[pairs] = self._fits[index].can_share_node(ones[pairs], others[pairs])
         return meets
 
 
-def _found(array: Array, ones: Numbers, slots: Array) -> Array:
+def _values_at(array: Array, ones: Numbers, slots: Array) -> Array:
     """Returns [pairs] from an array over shapes or kinds, and clusters."""
     found: Array = array[ones, slots] if isinstance(ones, np.ndarray) else array[ones].take(slots)
     return found
 
 
-def _resized(before: Array, after: Array) -> Array:
+def _copy_into(before: Array, after: Array) -> Array:
     """Copies the values of the first array into the second, and returns it."""
     both = tuple(slice(min(one, other)) for one, other in zip(before.shape, after.shape, strict=True))
     after[both] = before[both]

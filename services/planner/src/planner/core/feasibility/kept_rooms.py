@@ -16,7 +16,7 @@ from planner.core.feasibility.kept_fits import FitTable, KeptFits
 from planner.core.feasibility.kept_groups import KeptGroups
 from planner.core.feasibility.kept_promises import KeptPromises
 from planner.core.feasibility.kept_shapes import KeptShapes
-from planner.core.feasibility.limits import Limit, by_nodes, by_promised
+from planner.core.feasibility.limits import Limit, limit_by_nodes, limit_by_promised
 from planner.core.feasibility.room import Room
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.feasibility.fit import Fit, NodeLimit
@@ -68,29 +68,29 @@ class _Slot:
         self.found: dict[int, tuple[int, int, int]] = {}
         self.rooms: dict[int, Room] = {}
 
-    def changed(self) -> None:
+    def forget_computed(self) -> None:
         self.found.clear()
         self.rooms.clear()
 
-    def take(self, namespace: str, more: int) -> None:
+    def count_namespace(self, namespace: str, more: int) -> None:
         """Counts more reserved replicas of a namespace in this cluster (negative: fewer)."""
         there = self.namespaces.get(namespace, 0) + more
         if there:
             self.namespaces[namespace] = there
         else:
             del self.namespaces[namespace]
-        self.changed()
+        self.forget_computed()
 
     @property
     def layers(self) -> int:
         return 2 if self.groups.remaining else 1
 
-    def is_plain(self, view: ClusterView, shape: Shape) -> bool:
+    def can_use_arrays(self, view: ClusterView, shape: Shape) -> bool:
         """Returns whether no quotas, running pods or odd reservations affect the shape here, so that arrays suffice."""
         if self.odd or view.quotas.get(shape.namespace) or len(self.groups.remaining) > GROUPS_MAX:
             return False
         pods = view.nodes.pods
-        return not pods.repelling or not any(pods.repels(name) for name in (shape.namespace, *self.namespaces))
+        return not pods.has_repelling_pods or not any(pods.repels(name) for name in (shape.namespace, *self.namespaces))
 
 
 class KeptRooms:
@@ -122,18 +122,18 @@ class KeptRooms:
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserve(self, cluster: str, shape: Shape, more: int) -> None:
+    def add_reservation(self, cluster: str, shape: Shape, more: int) -> None:
         """Adds unbound replicas of a shape on existing nodes of a cluster (negative: removes them)."""
-        number = self._shapes.number(shape)
+        number = self._shapes.number_of_shape(shape)
         if number is None:
-            self.reserve_odd(cluster, more)
+            self.add_odd_reservation(cluster, more)
             return
         waiting = self._waiting.get(number)
         if waiting is None:
             waiting = self._waiting[number] = {}
         waiting[cluster] = waiting.get(cluster, 0) + more
 
-    def reserve_odd(self, cluster: str, more: int) -> None:
+    def add_odd_reservation(self, cluster: str, more: int) -> None:
         """Adds reservations that arrays cannot hold, such as replicas for new nodes (negative: removes them)."""
         self._slot(cluster).odd += more
         self._odd += more
@@ -142,8 +142,8 @@ class KeptRooms:
         slot = self._slots.get(cluster)
         if slot is None:
             index = len(self._slots)
-            self._table.grow(index + 1, len(self._shapes.kinds))
-            self._promises.grow(index + 1)
+            self._table.grow_slots_and_kinds(index + 1, len(self._shapes.kinds))
+            self._promises.grow_slots(index + 1)
             fits = KeptFits(self._shapes, self._table, index)
             slot = self._slots[cluster] = _Slot(index, fits, KeptGroups(self._shapes, self._table, index))
             self._fits.append(fits)
@@ -151,57 +151,57 @@ class KeptRooms:
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def room(self, view: ClusterView, shape: Shape, number: int) -> Room | None:
+    def room_in_cluster(self, view: ClusterView, shape: Shape, number: int) -> Room | None:
         """Returns the room on the existing nodes of one cluster; None where arrays do not suffice."""
         slot = self._slot(view.name)
-        self._follow(slot, view)
+        self._follow_cluster(slot, view)
         if self._waiting:
-            self._take_waiting()
-        if not slot.is_plain(view, shape):
+            self._apply_waiting_reservations()
+        if not slot.can_use_arrays(view, shape):
             return None
         if not slot.is_current:
-            self._begin(slot)
+            self._compute_slack(slot)
         known = slot.rooms.get(number)
         if known is None:
             if number not in slot.found:
-                slot.fits.keep(number, view.nodes)
-                self._find_in(slot, number)
+                slot.fits.keep_shape(number, view.nodes)
+                self._find_rooms_in_slot(slot, number)
             certain, possible, bound_by = slot.found[number]
             limit = self._limit(slot.fits.limit(number), slot.index, certain != possible, bound_by)
-            known = slot.rooms[number] = Room(certain, possible, limit, slot.fits.when_empty(number))
+            known = slot.rooms[number] = Room(certain, possible, limit, slot.fits.can_fit_when_empty(number))
         return known
 
     def fit(self, view: ClusterView, number: int) -> Fit:
         """Returns the fit of a reserved shape for other shapes' rooms."""
         return self._fits_of(view, number).fit(number)
 
-    def takes_none(self, view: ClusterView, number: int) -> bool:
+    def has_no_fitting_node(self, view: ClusterView, number: int) -> bool:
         """Returns whether no node of a cluster takes a replica, even if nothing is reserved there."""
         return not self._fits_of(view, number).total[number]
 
-    def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
+    def unreserved_room(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
         """Returns the result of ClusterReservations.beside_nothing."""
         fits = self._fits_of(view, number)
         return int(fits.total[number]), fits.limit(number)
 
     def _fits_of(self, view: ClusterView, number: int) -> KeptFits:
         slot = self._slot(view.name)
-        self._follow(slot, view)
-        slot.fits.keep(number, view.nodes)
+        self._follow_cluster(slot, view)
+        slot.fits.keep_shape(number, view.nodes)
         return slot.fits
 
-    def rooms(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
+    def rooms_of_fleet(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
         """Returns the rooms of all clusters. seen: as in ClusterReservations.rooms.
 
         They are wrong in the clusters of not_plain(); the caller must replace those.
         """
         if seen is None or seen != self._seen_number:
-            self._refresh(views)
+            self._refresh_clusters(views)
             self._seen_number = seen
         elif self._waiting:
-            self._take_waiting()
-        alone, size, table, order = self._keep(number), len(self._in_order), self._table, self._order
-        certain, possible, bound_by = self._all(number, alone.total)
+            self._apply_waiting_reservations()
+        alone, size, table, order = self._keep_shape(number), len(self._in_order), self._table, self._order
+        certain, possible, bound_by = self._rooms_of_shape(number, alone.total)
         found = FoundRooms(
             certain=certain.tolist(),
             possible=possible,
@@ -214,26 +214,26 @@ class KeptRooms:
             first=size,
             alone=alone.groups,
             limits=self._limits.setdefault(number, {}),
-            told=self._shapes.told,
+            told=self._shapes.nodes_by_reason,
         )
         made = np.minimum(alone.made, np.maximum(certain[size:] - certain.take(alone.of), 0))
         return FleetRooms(self._places, [*found.certain[:size], *made.tolist()], found)
 
-    def not_plain(self, views: Mapping[str, ClusterView], shape: Shape) -> list[str]:
+    def clusters_without_arrays(self, views: Mapping[str, ClusterView], shape: Shape) -> list[str]:
         """Returns the clusters of rooms() where arrays do not suffice for a shape."""
         if not (self._odd or self._repelling or any(map(_quotas, views.values()))):
             return []
         slots = zip(self._in_order, views.items(), strict=True)
-        return [name for slot, (name, view) in slots if not slot.is_plain(view, shape)]
+        return [name for slot, (name, view) in slots if not slot.can_use_arrays(view, shape)]
 
     def _limit(self, nodes: NodeLimit, slot: int, not_all_bound: bool, bound_by: int) -> Limit:
         if bound_by >= 0:
-            return by_promised(bound_by)
-        return by_nodes(nodes, int(self._promises.unbound[slot]) if not_all_bound else 0)
+            return limit_by_promised(bound_by)
+        return limit_by_nodes(nodes, int(self._promises.unbound[slot]) if not_all_bound else 0)
 
     # ── Following nodes and reservations ────────────────────────────────────────────────────────────────────────
 
-    def _refresh(self, views: Mapping[str, ClusterView]) -> None:
+    def _refresh_clusters(self, views: Mapping[str, ClusterView]) -> None:
         """Updates everything to these clusters as they are, in this order."""
         nodes = [view.nodes for view in views.values()]
         revisions = [entry.revision for entry in nodes]
@@ -244,7 +244,7 @@ class KeptRooms:
                 self._limits.clear()
                 self._alone.clear()
             for slot, view in zip(self._in_order, views.values(), strict=True):
-                self._follow(slot, view)
+                self._follow_cluster(slot, view)
             self._slots_in_order = [slot.index for slot in self._in_order]
             self._order = np.array(self._slots_in_order, np.int64)
             self._with_groups = [index for index, slot in enumerate(self._in_order) if slot.groups.remaining]
@@ -252,30 +252,30 @@ class KeptRooms:
             on_nodes[self._order] = np.arange(len(views))
             everywhere[self._order[self._with_groups]] = len(views) + np.arange(len(self._with_groups))
             self._positions = (on_nodes, everywhere) if self._with_groups else (on_nodes,)
-            self._repelling = any(entry.pods.repelling for entry in nodes)
+            self._repelling = any(entry.pods.has_repelling_pods for entry in nodes)
             names = list(views)
             with_groups = [(names[index], True) for index in self._with_groups]
             self._places = Places([*((name, False) for name in names), *with_groups])
             self._sane = np.array([slot.fits.is_sane for slot in self._in_order], np.bool_)
             self._changes_of = [slot.changes for slot in self._in_order]
             self._seen = seen
-        self._take_waiting()
+        self._apply_waiting_reservations()
         for slot in [slot for slot in self._in_order if not slot.is_current]:
-            self._begin(slot)
+            self._compute_slack(slot)
 
-    def _follow(self, slot: _Slot, view: ClusterView) -> None:
-        is_same = slot.view is view and slot.joined is view.joined and slot.fits.is_of(view.nodes)
+    def _follow_cluster(self, slot: _Slot, view: ClusterView) -> None:
+        is_same = slot.view is view and slot.joined is view.joined and slot.fits.is_current_for(view.nodes)
         if is_same and slot.changes == slot.fits.changes:  # Else a reservation followed the nodes.
             return
         slot.view, slot.joined = view, view.joined
-        slot.fits.follow(view.nodes)
-        if slot.groups.follow(view) or slot.changes != slot.fits.changes:
+        slot.fits.follow_nodes(view.nodes)
+        if slot.groups.follow_cluster(view) or slot.changes != slot.fits.changes:
             slot.changes = slot.fits.changes
             slot.is_current = False
-            slot.changed()
+            slot.forget_computed()
             self._changes += 1
 
-    def _take_waiting(self) -> None:
+    def _apply_waiting_reservations(self) -> None:
         """Applies each reservation that changed since the last call."""
         waiting, self._waiting = self._waiting, {}
         for number, more_in in waiting.items():
@@ -283,38 +283,40 @@ class KeptRooms:
             alone, namespace = self._alone.get(number), self._shapes.shapes[number].namespace
             is_kept = alone is not None and alone.changes == self._changes
             for slot, more in changes:
-                slot.take(namespace, more)
+                slot.count_namespace(namespace, more)
                 if slot.is_current and slot.view is not None and not is_kept:
-                    slot.fits.keep(number, slot.view.nodes)
-                    slot.groups.keep(number)
+                    slot.fits.keep_shape(number, slot.view.nodes)
+                    slot.groups.keep_shape(number)
             if changes:
                 layers = [slot.layers * slot.is_current for slot, _ in changes]
-                self._promises.take(number, [slot.index for slot, _ in changes], [more for _, more in changes], layers)
+                self._promises.add_reservations(
+                    number, [slot.index for slot, _ in changes], [more for _, more in changes], layers
+                )
 
-    def _begin(self, slot: _Slot) -> None:
+    def _compute_slack(self, slot: _Slot) -> None:
         """Computes the slack of all reservations in a cluster."""
         slot.is_current = True
         assert slot.view is not None
-        for number in self._promises.reserved_in(slot.index):
-            slot.fits.keep(number, slot.view.nodes)
-            slot.groups.keep(number)
-        self._promises.begin(slot.index, slot.layers)
+        for number in self._promises.places_by_shape(slot.index):
+            slot.fits.keep_shape(number, slot.view.nodes)
+            slot.groups.keep_shape(number)
+        self._promises.compute_slack(slot.index, slot.layers)
 
     # ── Working it out ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _keep(self, number: int) -> _RoomsAlone:
+    def _keep_shape(self, number: int) -> _RoomsAlone:
         """Computes the fit of a shape in all clusters."""
         known = self._alone.get(number)
         if known is not None and known.changes == self._changes:
             return known
-        self._table.grow(0, len(self._shapes.kinds))
+        self._table.grow_slots_and_kinds(0, len(self._shapes.kinds))
         missing = ~self._table.kept[number, self._order]
         for index in np.flatnonzero(missing).tolist():
             slot = self._in_order[index]
             assert slot.view is not None
-            slot.fits.keep(number, slot.view.nodes)
+            slot.fits.keep_shape(number, slot.view.nodes)
         for index in self._with_groups:
-            self._in_order[index].groups.keep(number)
+            self._in_order[index].groups.keep_shape(number)
         total, of = self._table.total[number].take(self._order), np.array(self._with_groups, np.int64)
         when_empty = (total > 0) & self._sane
         for index in (~when_empty).nonzero()[0].tolist():
@@ -326,19 +328,19 @@ class KeptRooms:
         self._alone[number] = known
         return known
 
-    def _all(self, number: int, total: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    def _rooms_of_shape(self, number: int, total: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Returns certain, possible and the limiting promises, by index of a place. total: when nothing is reserved."""
         certain, possible, bound_by = total.copy(), total.copy(), np.full(len(total), -1)
         for layer, positions in enumerate(self._positions):
-            at, found = self._promises.in_all(layer, number, positions)
+            at, found = self._promises.rooms_in_clusters(layer, number, positions)
             if len(at):
                 certain[at], possible[at], bound_by[at] = found
         return certain, possible, bound_by
 
-    def _find_in(self, slot: _Slot, number: int) -> None:
+    def _find_rooms_in_slot(self, slot: _Slot, number: int) -> None:
         asked = np.array([number])
-        kept, places = np.flatnonzero(slot.fits.kept), len(self._promises.reserved_in(slot.index))
+        kept, places = np.flatnonzero(slot.fits.kept), len(self._promises.places_by_shape(slot.index))
         if len(slot.found) >= ONE_BY_ONE and len(kept) * max(1, places) <= PAIRS_MAX:
             asked = kept
-        found = self._promises.in_one(slot.index, asked)
+        found = self._promises.rooms_in_cluster(slot.index, asked)
         slot.found.update(zip(asked.tolist(), zip(*(one.tolist() for one in found), strict=True), strict=True))

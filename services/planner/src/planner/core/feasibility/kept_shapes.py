@@ -55,9 +55,9 @@ class KeptShapes:
 
     def __init__(self) -> None:
         self.forgotten = 0
-        self._begin()
+        self._clear_shapes()
 
-    def _begin(self) -> None:
+    def _clear_shapes(self) -> None:
         self.reasons: list[str] = []
         self.resources: dict[str, int] = {}
         self.resource_reason: Int64s = np.zeros(0, np.int64)
@@ -77,7 +77,7 @@ class KeptShapes:
         self._demand_ids: dict[object, int] = {}
         self._kind_ids: dict[tuple[int, tuple[str, ...]], int] = {}
 
-    def number(self, shape: Shape) -> int | None:
+    def number_of_shape(self, shape: Shape) -> int | None:
         """Returns the shape's number; None for a shape that is not kept.
 
         It may invalidate all earlier numbers: see forgotten.
@@ -88,69 +88,71 @@ class KeptShapes:
         if known != NEW:
             self._last = shape, known
             return known
-        if is_heavy(shape):
+        if has_too_long_texts(shape):
             return None
         if len(self._ids) >= SHAPES_MAX:
-            self._begin()
+            self._clear_shapes()
             self.forgotten += 1
-        number = self._ids[shape] = self._add(shape) if is_local(shape) and self._has_columns(shape) else None
+        number = self._ids[shape] = (
+            self._add_shape(shape) if is_node_local(shape) and self._has_columns_left(shape) else None
+        )
         return number
 
-    def has_place(self, shape: Shape) -> bool:
+    def can_keep_shape(self, shape: Shape) -> bool:
         """Returns whether the shape can be numbered without making other numbers void."""
         return shape in self._ids or len(self._ids) < SHAPES_MAX
 
-    def _has_columns(self, shape: Shape) -> bool:
+    def _has_columns_left(self, shape: Shape) -> bool:
         if len(self.reasons) >= REASONS_MAX and _demand_key(shape) not in self._demand_ids:
             return False
         return len(self.resources.keys() | {name for name, _ in shape.requests}) <= RESOURCES_MAX
 
-    def reason(self, text: str) -> int:
+    def number_of_reason(self, text: str) -> int:
         known = self._reason_ids.get(text)
         if known is None:
             known = self._reason_ids[text] = len(self.reasons)
             self.reasons.append(text)
         return known
 
-    def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
+    def nodes_by_reason(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
         """Returns (text, nodes) for each reason, the most nodes first, like Fit.reasons. counts: [reasons], nodes."""
         found = [(self.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
         return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
 
-    def _add(self, shape: Shape) -> int:
+    def _add_shape(self, shape: Shape) -> int:
         number = len(self.shapes)
         self.shapes.append(shape)
-        self._name_columns(shape)
+        self._add_resource_columns(shape)
         for name, amount in shape.requests:
             self.requests[number, self.resources[name]] = amount
-        self.demand[number] = self._demand(shape)
-        self.kind[number] = self._kind(int(self.demand[number]), tuple(name for name, _ in shape.requests))
+        self.demand[number] = self._number_of_demand(shape)
+        self.kind[number] = self._number_of_kind(int(self.demand[number]), tuple(name for name, _ in shape.requests))
         self.bit[number] = bit_of_kind(self.kind[number])
         others, own = self.requests[:number], self.requests[number]
-        of_own, of_others = _losses(others, own), _losses(own, others)
+        of_own, of_others = _most_replicas_lost(others, own), _most_replicas_lost(own, others)
         self.losses[:number, number] = self.costs[number, :number] = of_own
         self.losses[number, :number] = self.costs[:number, number] = of_others
         return number
 
-    def _name_columns(self, shape: Shape) -> None:
+    def _add_resource_columns(self, shape: Shape) -> None:
         new = [name for name, _ in shape.requests if name not in self.resources]
         if not new:
             return
         self.resources |= {name: column for column, name in enumerate(new, len(self.resources))}
-        self.resource_reason = np.append(self.resource_reason, [self.reason(name) for name in new])
+        self.resource_reason = np.append(self.resource_reason, [self.number_of_reason(name) for name in new])
         before = self.requests
         if len(self.resources) > before.shape[1]:
             self.requests = np.zeros((len(before), 2 * len(self.resources)), np.int64)
             self.requests[: len(self.shapes), : before.shape[1]] = before[: len(self.shapes)]
 
-    def _kind(self, demand: int, names: tuple[str, ...]) -> int:
+    def _number_of_kind(self, demand: int, names: tuple[str, ...]) -> int:
         known = self._kind_ids.get((demand, names))
         if known is None:
             known = self._kind_ids[demand, names] = len(self.kinds)
             self.kinds.append((demand, names))
         return known
 
-    def _demand(self, shape: Shape) -> int:
+    def _number_of_demand(self, shape: Shape) -> int:
         key = _demand_key(shape)
         known = self._demand_ids.get(key)
         if known is None:
@@ -168,7 +170,7 @@ def _demand_key(shape: Shape) -> object:
     return shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_limits
 
 
-def is_local(shape: Shape) -> bool:
+def is_node_local(shape: Shape) -> bool:
     """Returns whether the shape's fit on a node depends on that node's amounts, labels, taints and state alone."""
     terms = (*shape.node_terms, *(term for limit in shape.volume_limits for term in limit.terms))
     named = any(term.fields or any(entry.key == HOSTNAME_LABEL for entry in term.labels) for term in terms) or any(
@@ -180,7 +182,7 @@ def is_local(shape: Shape) -> bool:
     return in_order and asks and not (named or looks)
 
 
-def is_heavy(shape: Shape) -> bool:
+def has_too_long_texts(shape: Shape) -> bool:
     """Returns whether the shape's texts are longer than CHARACTERS_MAX."""
     left = CHARACTERS_MAX
     for text in _texts(shape):
@@ -204,7 +206,7 @@ def _texts(shape: Shape) -> Iterator[str]:
 
 
 @lru_cache(maxsize=SHAPES_MAX)
-def blind(shape: Shape) -> Shape:
+def shape_without_pod_terms(shape: Shape) -> Shape:
     """Returns the shape without the parts that look at pods, ports or names.
 
     A node that refuses it refuses the shape, too.
@@ -212,7 +214,7 @@ def blind(shape: Shape) -> Shape:
     return replace(shape, host_ports=(), apart=(), near=(), spread=(), node_name="", unmodelled=())
 
 
-def _losses(taken: Int64s, asked: Int64s) -> Int64s:
+def _most_replicas_lost(taken: Int64s, asked: Int64s) -> Int64s:
     """Returns the most ⌈taken/asked⌉ over the requested resources, which are the last axis."""
     rounded_up = -(-taken // np.maximum(asked, 1))
     most: Int64s = np.where(asked > 0, rounded_up, 0).max(axis=-1)

@@ -54,11 +54,11 @@ class Limit(NamedTuple):
 NO_LIMIT: Final = Limit(LimitCode.NONE)
 
 
-def by_nodes(nodes: NodeLimit, not_bound: int = 0) -> Limit:
+def limit_by_nodes(nodes: NodeLimit, not_bound: int = 0) -> Limit:
     return Limit(LimitCode.NODES, not_bound, (), nodes)
 
 
 @lru_cache(maxsize=4096)
-def by_promised(count: int) -> Limit:
+def limit_by_promised(count: int) -> Limit:
     """Returns the limit that replicas of another workload are promised and not bound yet. count: these replicas."""
     return Limit(LimitCode.PROMISED, count)

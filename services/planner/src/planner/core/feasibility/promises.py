@@ -5,15 +5,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.core.feasibility.fleet_rooms import FleetRooms, Place, rooms_of
-from planner.core.feasibility.interplay import looks_at_pods
+from planner.core.feasibility.interplay import has_pod_terms
 from planner.core.feasibility.kept_rooms import KeptRooms
-from planner.core.feasibility.kept_shapes import RESERVED_MAX, KeptShapes, blind
-from planner.core.feasibility.quota import allowed
+from planner.core.feasibility.kept_shapes import RESERVED_MAX, KeptShapes, shape_without_pod_terms
+from planner.core.feasibility.quota import quota_allowance
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
-from planner.core.feasibility.room import NodeReservations, Room, nested, room_in_groups, room_on_nodes, with_groups
-from spillway.feasibility.after_return import after_return
+from planner.core.feasibility.room import (
+    NodeReservations,
+    Room,
+    fit_with_node_groups,
+    nested,
+    room_in_groups,
+    room_on_nodes,
+)
+from spillway.feasibility.after_return import nodes_after_return
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
-from spillway.feasibility.fit import Fit, NodeLimit, fit
+from spillway.feasibility.fit import Fit, NodeLimit, compute_fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import LabelSet, PodTraits, Shape
 
@@ -32,24 +39,26 @@ class _Sides:
         self, view: ClusterView, entries: Sequence[Reservation], by_label: Callable[[Shape], bool], fit_of: FitOf
     ) -> None:
         self._view, self._fit_of = view, fit_of
-        self.free = _summed((entry.entries for entry in entries), by_label)
-        self.new = _summed((entry.new_entries for entry in entries), by_label)
-        self._both = _summed((tuple(self.free), tuple(self.new)), by_label)
+        self.free = _summed_by_shape((entry.entries for entry in entries), by_label)
+        self.new = _summed_by_shape((entry.new_entries for entry in entries), by_label)
+        self._both = _summed_by_shape((tuple(self.free), tuple(self.new)), by_label)
         self._on_nodes: NodeReservations | None = None
         self._everywhere: NodeReservations | None = None
 
-    def on_nodes(self) -> NodeReservations:
+    def reservations_on_nodes(self) -> NodeReservations:
         if self._on_nodes is None:
             of = self._fit_of
             fits = [(other, count, of(other)) for other, count in self.free]
             self._on_nodes = NodeReservations(fits, lambda other: of(other).per_node)
         return self._on_nodes
 
-    def everywhere(self) -> NodeReservations:
+    def reservations_everywhere(self) -> NodeReservations:
         if self._everywhere is None:
             of, groups = self._fit_of, self._view.node_groups()
-            fits = [(other, count, with_groups(of(other), other, groups)) for other, count in self._both]
-            self._everywhere = NodeReservations(fits, lambda other: with_groups(of(other), other, groups).per_node)
+            fits = [(other, count, fit_with_node_groups(of(other), other, groups)) for other, count in self._both]
+            self._everywhere = NodeReservations(
+                fits, lambda other: fit_with_node_groups(of(other), other, groups).per_node
+            )
         return self._everywhere
 
 
@@ -69,13 +78,13 @@ class ClusterReservations:
         self._returned: dict[str, tuple[ClusterNodes, int, ClusterView]] = {}
         self._followed: dict[str, int] = {}
 
-    def of(self, key: WorkloadKey, cluster: str) -> Reservation:
+    def reservation_of(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
 
-    def in_cluster(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
+    def reservations_in_cluster(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
         return self._reserved.get(cluster, {})
 
-    def follow(self, other: "ClusterReservations", apart_from: WorkloadKey | None) -> None:
+    def copy_reservations(self, other: "ClusterReservations", apart_from: WorkloadKey | None) -> None:
         """Copies the reservations of `other` except those of one workload.
 
         Only clusters that changed since the last call are copied, and everything else that is kept here stays.
@@ -84,20 +93,20 @@ class ClusterReservations:
             if self._followed.get(cluster) == revision:
                 continue
             self._followed[cluster] = revision
-            entries = {key: entry for key, entry in other.in_cluster(cluster).items() if key != apart_from}
-            gone = [key for key in self.in_cluster(cluster) if key not in entries]
+            entries = {key: entry for key, entry in other.reservations_in_cluster(cluster).items() if key != apart_from}
+            gone = [key for key in self.reservations_in_cluster(cluster) if key not in entries]
             for key, entry in (*entries.items(), *((key, NOTHING_RESERVED) for key in gone)):
-                self.set(cluster, key, entry)
+                self.set_reservation(cluster, key, entry)
 
-    def places(self) -> Iterator[tuple[WorkloadKey, str]]:
+    def reserved_places(self) -> Iterator[tuple[WorkloadKey, str]]:
         """Yields the workloads and clusters with reservations."""
         return ((key, cluster) for cluster, entries in self._reserved.items() for key in entries)
 
-    def set(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
+    def set_reservation(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
         """Sets one reservation. Returns whether this changes the room of others."""
-        return bool(self.set_all(key, {cluster: reservation}))
+        return bool(self.set_reservations(key, {cluster: reservation}))
 
-    def set_all(self, key: WorkloadKey, reservations: Mapping[str, Reservation]) -> list[str]:
+    def set_reservations(self, key: WorkloadKey, reservations: Mapping[str, Reservation]) -> list[str]:
         """Sets reservations by cluster. Returns the clusters where this changes the room of others."""
         changed = []
         for cluster, reservation in reservations.items():
@@ -114,21 +123,21 @@ class ClusterReservations:
             changed.append(cluster)
             self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
             if before is not NOTHING_RESERVED:
-                self._add(cluster, before, -1)
+                self._add_reservation(cluster, before, -1)
             if reservation is not NOTHING_RESERVED:
-                self._add(cluster, reservation, 1)
+                self._add_reservation(cluster, reservation, 1)
         return changed
 
-    def _add(self, cluster: str, reservation: Reservation, sign: int) -> None:
+    def _add_reservation(self, cluster: str, reservation: Reservation, sign: int) -> None:
         kept = self._kept
         for shape, count in reservation.entries:
-            self._count(shape, sign * count)
+            self._count_reserved_shape(shape, sign * count)
             if kept is not None:
-                kept.reserve(cluster, shape, sign * count)
+                kept.add_reservation(cluster, shape, sign * count)
         if kept is not None and reservation.new_entries:
-            kept.reserve_odd(cluster, sign)
+            kept.add_odd_reservation(cluster, sign)
 
-    def _count(self, shape: Shape, more: int) -> None:
+    def _count_reserved_shape(self, shape: Shape, more: int) -> None:
         """Counts the reserved replicas of each shape. A placement often has the same shape in every cluster."""
         last, total = self._last
         if last is not shape:
@@ -143,21 +152,21 @@ class ClusterReservations:
         """Returns a number that grows with each change of the cluster's reservations that set() reports."""
         return self._revisions.get(cluster, 0)
 
-    def rooms(self, views: Mapping[str, ClusterView], shape: Shape, seen: int | None = None) -> FleetRooms:
+    def rooms_of_fleet(self, views: Mapping[str, ClusterView], shape: Shape, seen: int | None = None) -> FleetRooms:
         """Returns the room by cluster, on existing nodes (False) and, if any, on new nodes of node groups (True).
 
         seen: another number whenever the clusters or their nodes have changed; None: changes are not counted.
         """
-        kept, number = self._keep(shape)
+        kept, number = self._kept_rooms_and_number(shape)
         if kept is None or number is None:
-            return rooms_of({place: self.room(views[place[0]], shape, place[1]) for place in _places(views)})
-        rooms = kept.rooms(views, number, seen)
-        odd = kept.not_plain(views, shape)
+            return rooms_of({place: self.room_in_cluster(views[place[0]], shape, place[1]) for place in _places(views)})
+        rooms = kept.rooms_of_fleet(views, number, seen)
+        odd = kept.clusters_without_arrays(views, shape)
         for place in _places({name: views[name] for name in odd}) if odd else ():
-            rooms.put(place, self.room(views[place[0]], shape, place[1]))
+            rooms.replace_room(place, self.room_in_cluster(views[place[0]], shape, place[1]))
         return rooms
 
-    def _keep(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
+    def _kept_rooms_and_number(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
         """Returns the kept rooms and the shape's number.
 
         None for rooms: too many shapes are reserved. None for number: not kept.
@@ -165,65 +174,69 @@ class ClusterReservations:
         if len(self._shapes_reserved) > RESERVED_MAX:
             self._kept = None
             return None, None
-        number = self._shapes.number(shape)
+        number = self._shapes.number_of_shape(shape)
         if self._kept is None or self._kept.forgotten != self._shapes.forgotten:
             self._kept = KeptRooms(self._shapes)
             for cluster, entries in self._reserved.items():
                 for reservation in entries.values():
-                    self._note(self._kept, cluster, reservation)
-            number = self._shapes.number(shape)
+                    self._reserve_in_kept(self._kept, cluster, reservation)
+            number = self._shapes.number_of_shape(shape)
         return self._kept, number
 
-    def _note(self, kept: KeptRooms, cluster: str, reservation: Reservation) -> None:
+    def _reserve_in_kept(self, kept: KeptRooms, cluster: str, reservation: Reservation) -> None:
         for shape, count in reservation.entries:
-            kept.reserve(cluster, shape, count)
+            kept.add_reservation(cluster, shape, count)
         if reservation.new_entries:
-            kept.reserve_odd(cluster, 1)
+            kept.add_odd_reservation(cluster, 1)
 
-    def room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
+    def room_in_cluster(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
         if not node_groups:
-            rooms, number = self._keep(shape)
-            kept_room = rooms.room(view, shape, number) if rooms is not None and number is not None else None
+            rooms, number = self._kept_rooms_and_number(shape)
+            kept_room = rooms.room_in_cluster(view, shape, number) if rooms is not None and number is not None else None
             if kept_room is not None:
                 return kept_room
         of = view.serial, view.revision, self._revisions.get(view.name, 0)
-        place = (view.name, shape, self._traits_that_matter(view, shape), node_groups)
+        place = (view.name, shape, self._relevant_traits(view, shape), node_groups)
         kept = self._rooms.get(place)
         if kept is not None and kept[0] == of:
             return kept[1]
-        room = self._let_in(view, shape, node_groups, None, self._kept_sides(view, shape))
+        room = self._room_within_quotas(view, shape, node_groups, None, self._kept_sides(view, shape))
         if len(self._rooms) > ROOMS_KEPT_MAX:
             self._rooms.clear()
         self._rooms[place] = of, room
         return room
 
-    def takes_none(self, view: ClusterView, shape: Shape) -> bool:
+    def has_no_fitting_node(self, view: ClusterView, shape: Shape) -> bool:
         """Returns whether the arrays show at once that no node takes a replica. False does not mean that one does.
 
         Many workloads may wait with shapes that are costly to fit, so this check comes first.
         """
-        seen = blind(shape)
-        kept, number = self._keep(seen) if self._shapes.has_place(seen) else (None, None)
-        return kept is not None and number is not None and kept.takes_none(view, number)
+        seen = shape_without_pod_terms(shape)
+        kept, number = self._kept_rooms_and_number(seen) if self._shapes.can_keep_shape(seen) else (None, None)
+        return kept is not None and number is not None and kept.has_no_fitting_node(view, number)
 
-    def beside_nothing(self, view: ClusterView, shape: Shape) -> tuple[int, NodeLimit]:
+    def unreserved_room(self, view: ClusterView, shape: Shape) -> tuple[int, NodeLimit]:
         """Returns how many more replicas existing nodes take if nothing is reserved there, and the limit."""
-        kept, number = self._keep(shape)
+        kept, number = self._kept_rooms_and_number(shape)
         if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
-            found = view.fit(shape)
+            found = view.fit_of_shape(shape)
             return found.total, found.limit()
-        return kept.beside_nothing(view, number)
+        return kept.unreserved_room(view, number)
 
     def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
         """Returns whether pods in a cluster, bound or reserved, may look at the labels of the shape's replicas."""
         revision = self._revisions.get(view.name, 0)
         kept = self._looked_at.get(view.name)
         if kept is None or kept[0] != revision:
-            looks = any(looks_at_pods(one) for entry in self._entries(view.name) for one, _ in _all_of(entry))
+            looks = any(
+                has_pod_terms(one)
+                for entry in self._reservations_of_others(view.name)
+                for one, _ in _all_entries(entry)
+            )
             kept = self._looked_at[view.name] = (revision, looks)
-        return kept[1] or looks_at_pods(shape) or view.nodes.pods.repels(shape.namespace)
+        return kept[1] or has_pod_terms(shape) or view.nodes.pods.repels(shape.namespace)
 
-    def _by_label(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
+    def _label_test(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
         """Returns a test of reserved shapes: whether equal ones with other labels are different for this shape."""
         looked_at, repels = self.labels_matter(view, shape), view.nodes.pods.repels
         return lambda other: looked_at or repels(other.namespace)
@@ -232,16 +245,16 @@ class ClusterReservations:
         """Returns whether rooms for equal shapes may differ in this cluster."""
         return bool(view.quotas.get(shape.namespace)) or self.labels_matter(view, shape)
 
-    def _traits_that_matter(self, view: ClusterView, shape: Shape) -> PodTraits:
+    def _relevant_traits(self, view: ClusterView, shape: Shape) -> PodTraits:
         return shape.traits if self.traits_matter(view, shape) else PodTraits()
 
-    def room_without(
+    def room_without_workload(
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
     ) -> Room:
         """Returns the room as if nothing were reserved for one workload, within nodes and quotas."""
-        entries = list(self._entries(view.name, without))
-        sides = _Sides(view, entries, self._by_label(view, shape), view.fit)
-        return self._let_in(view, shape, node_groups, without, sides)
+        entries = list(self._reservations_of_others(view.name, without))
+        sides = _Sides(view, entries, self._label_test(view, shape), view.fit_of_shape)
+        return self._room_within_quotas(view, shape, node_groups, without, sides)
 
     def _kept_sides(self, view: ClusterView, shape: Shape) -> _Sides:
         """Returns the cluster's sides. They are kept until its nodes or reservations change."""
@@ -249,26 +262,31 @@ class ClusterReservations:
         of = (view, view.nodes, view.nodes.revision, view.joined, revision, matter)
         known = self._sides.get(view.name)
         if known is None or known[0] != of:
-            entries, by_label = list(self._entries(view.name)), self._by_label(view, shape)
-            known = self._sides[view.name] = of, _Sides(view, entries, by_label, lambda other: self._fit(view, other))
+            entries, by_label = list(self._reservations_of_others(view.name)), self._label_test(view, shape)
+            known = self._sides[view.name] = (
+                of,
+                _Sides(view, entries, by_label, lambda other: self._fit_of_reserved(view, other)),
+            )
         return known[1]
 
-    def _fit(self, view: ClusterView, shape: Shape) -> Fit:
+    def _fit_of_reserved(self, view: ClusterView, shape: Shape) -> Fit:
         """Returns the fit of a reserved shape."""
-        kept, number = self._keep(shape)
+        kept, number = self._kept_rooms_and_number(shape)
         if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
-            return view.fit(shape)
+            return view.fit_of_shape(shape)
         return kept.fit(view, number)
 
-    def _let_in(
+    def _room_within_quotas(
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, sides: _Sides
     ) -> Room:
         room = self._room_of_nodes(view, shape, node_groups, sides)
         quotas = view.quotas.get(shape.namespace, ())
         if not quotas:
             return room
-        entries = [entry for reserved in self._entries(view.name, without) for entry in _all_of(reserved)]
-        lets_in = allowed(shape, quotas, entries)
+        entries = [
+            entry for reserved in self._reservations_of_others(view.name, without) for entry in _all_entries(reserved)
+        ]
+        lets_in = quota_allowance(shape, quotas, entries)
         if node_groups:  # A part may use both, so what existing nodes certainly take is subtracted.
             taken = self._room_of_nodes(view, shape, False, sides).certain
             lets_in = replace(lets_in, certain=max(0, lets_in.certain - taken))
@@ -284,45 +302,51 @@ class ClusterReservations:
         free, new = sides.free, sides.new
         if node_groups and not free and not new:
             return room_in_groups(shape, view.node_groups(), ())
-        on_nodes = room_on_nodes(shape, view.fit(shape), sides.on_nodes())
+        on_nodes = room_on_nodes(shape, view.fit_of_shape(shape), sides.reservations_on_nodes())
         if not new and not node_groups:
             return on_nodes
         groups = view.node_groups()
-        everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), sides.everywhere())
+        everywhere = room_on_nodes(
+            shape, fit_with_node_groups(view.fit_of_shape(shape), shape, groups), sides.reservations_everywhere()
+        )
         if not node_groups:
             return nested(on_nodes, everywhere)
         # A part may use both, so what the free nodes certainly take is subtracted.
         left = everywhere._replace(certain=max(0, everywhere.certain - on_nodes.certain))
         return nested(room_in_groups(shape, groups, new), left)
 
-    def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
+    def room_on_future_nodes(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
         """Returns the room on the nodes in their future state, after the reservations of all other workloads."""
-        others = (entry.entries for entry in self._entries(view.name, without))
-        reserved = _summed(others, self._by_label(view, shape))
-        return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])
+        others = (entry.entries for entry in self._reservations_of_others(view.name, without))
+        reserved = _summed_by_shape(others, self._label_test(view, shape))
+        return room_on_nodes(
+            shape, compute_fit(shape, nodes), [(other, count, view.fit_of_shape(other)) for other, count in reserved]
+        )
 
-    def room_lent(self, view: ClusterView, shape: Shape) -> int:
+    def room_on_lent_nodes(self, view: ClusterView, shape: Shape) -> int:
         """Returns how many more replicas the cluster certainly takes once all nodes that it has lent are back."""
-        back = self._with_all_back(view)
+        back = self._view_with_returned_nodes(view)
         if back is None:
             return 0
-        sides = _Sides(back, list(self._entries(view.name)), self._by_label(view, shape), back.fit)
-        then = self._let_in(back, shape, False, None, sides).certain
-        return max(0, then - self.room(view, shape, False).certain)
+        sides = _Sides(
+            back, list(self._reservations_of_others(view.name)), self._label_test(view, shape), back.fit_of_shape
+        )
+        then = self._room_within_quotas(back, shape, False, None, sides).certain
+        return max(0, then - self.room_in_cluster(view, shape, False).certain)
 
-    def _with_all_back(self, view: ClusterView) -> ClusterView | None:
+    def _view_with_returned_nodes(self, view: ClusterView) -> ClusterView | None:
         """Returns the cluster with its nodes from after_return; None when nothing is lent."""
         nodes = view.nodes
-        if not nodes.lends:
+        if not nodes.has_lent_nodes:
             self._returned.pop(view.name, None)
             return None
         known = self._returned.get(view.name)
         if known is None or known[0] is not nodes or known[1] != nodes.revision:
-            known = self._returned[view.name] = nodes, nodes.revision, view.with_nodes(after_return(nodes))
+            known = self._returned[view.name] = nodes, nodes.revision, view.with_nodes(nodes_after_return(nodes))
         return known[2]
 
-    def _entries(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
-        return (entry for key, entry in self.in_cluster(cluster).items() if key != without)
+    def _reservations_of_others(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
+        return (entry for key, entry in self.reservations_in_cluster(cluster).items() if key != without)
 
 
 def _places(views: Mapping[str, ClusterView]) -> Iterator[Place]:
@@ -332,12 +356,12 @@ def _places(views: Mapping[str, ClusterView]) -> Iterator[Place]:
             yield name, True
 
 
-def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
+def _all_entries(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
     yield from reservation.entries
     yield from reservation.new_entries
 
 
-def _summed(
+def _summed_by_shape(
     groups: Iterable[tuple[tuple[Shape, int], ...]], by_label: Callable[[Shape], bool]
 ) -> list[tuple[Shape, int]]:
     """Sums equal shapes into one entry, in the order of first occurrence.

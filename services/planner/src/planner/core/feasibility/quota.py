@@ -28,7 +28,7 @@ class QuotaAllowance:
     limited_by: Limit = NO_LIMIT
 
 
-def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> QuotaAllowance:
+def quota_allowance(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> QuotaAllowance:
     """Returns how many more replicas the quotas of the shape's namespace admit.
 
     reserved: (shape, unbound replicas); only replicas in this namespace count. Some of them exist already, and the
@@ -37,9 +37,9 @@ def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shap
     found = QuotaAllowance()
     entries = [(other, count) for other, count in reserved if other.namespace == shape.namespace] if quotas else []
     for quota in quotas:
-        if not in_scope(shape, quota):
+        if not is_in_quota_scope(shape, quota):
             continue
-        used, others = dict(quota.used), [entry for entry in entries if in_scope(entry[0], quota)]
+        used, others = dict(quota.used), [entry for entry in entries if is_in_quota_scope(entry[0], quota)]
         for name, hard in quota.hard:
             each = usage(shape, name)
             if not each:
@@ -62,11 +62,11 @@ def usage(shape: Shape, name: str) -> int:
     return _amount(shape.requests, name.removeprefix("requests."))
 
 
-def in_scope(shape: Shape, quota: Quota) -> bool:
-    return all(_in_scope(shape, scope) for scope in quota.scopes)
+def is_in_quota_scope(shape: Shape, quota: Quota) -> bool:
+    return all(_is_in_scope(shape, scope) for scope in quota.scopes)
 
 
-def _in_scope(shape: Shape, scope: Requirement) -> bool:
+def _is_in_scope(shape: Shape, scope: Requirement) -> bool:
     traits = shape.traits
     match scope.key:
         case "Terminating":
@@ -74,9 +74,9 @@ def _in_scope(shape: Shape, scope: Requirement) -> bool:
         case "NotTerminating":
             return not traits.terminating
         case "BestEffort":
-            return traits.best_effort or not _asks(shape)
+            return traits.best_effort or not _has_compute_amounts(shape)
         case "NotBestEffort":
-            return _asks(shape) and not traits.best_effort
+            return _has_compute_amounts(shape) and not traits.best_effort
         case "PriorityClass":
             named: Mapping[str, str] = {"PriorityClass": traits.priority_class} if traits.priority_class else {}
             return matches_labels((scope,), named)
@@ -88,7 +88,7 @@ def _in_scope(shape: Shape, scope: Requirement) -> bool:
     return True
 
 
-def _asks(shape: Shape) -> bool:
+def _has_compute_amounts(shape: Shape) -> bool:
     return any(_amount(amounts, name) for amounts in (shape.requests, shape.traits.limits) for name in COMPUTE)
 
 

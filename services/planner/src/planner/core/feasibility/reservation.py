@@ -26,7 +26,7 @@ class Reservation(NamedTuple):
 NOTHING_RESERVED = Reservation(0, 0, 0, (), ())
 
 
-def carried_out(part: Part, facts: WorkloadFacts | None, surge: int) -> bool:
+def is_carried_out(part: Part, facts: WorkloadFacts | None, surge: int) -> bool:
     """Returns whether the cluster's record shows the object as this part wants it, seen by its controller."""
     return (
         facts is not None
@@ -36,7 +36,7 @@ def carried_out(part: Part, facts: WorkloadFacts | None, surge: int) -> bool:
     )
 
 
-def reserve(
+def compute_reservation(
     part: Part,
     facts: WorkloadFacts | None,
     shape: Shape,
@@ -52,32 +52,32 @@ def reserve(
     completions: for a Job, the total number of pods that must succeed.
     """
     if facts is None:
-        return _of_one_shape(part, max(0, part.ceiling), 0, shape)
+        return _reservation_of_one_shape(part, max(0, part.ceiling), 0, shape)
     rolling = is_rolling(part, facts, rolling_from)
     extra = surge if rolling else 0
-    if carried_out(part, facts, surge):
-        hold = _still_to_run(part.replicas, facts, completions)
+    if is_carried_out(part, facts, surge):
+        hold = _replicas_to_run(part.replicas, facts, completions)
     else:
         hold = max(part.ceiling, facts.spec_replicas)
     counted = sum(count for _, count in facts.counted)
     missing = max(0, hold + extra - counted)
     if not rolling:
-        return _of_one_shape(part, missing, counted, shape)
+        return _reservation_of_one_shape(part, missing, counted, shape)
     new = min(missing, part.replicas_new)
     free = missing - new
     earlier = [old for old in dict.fromkeys(rolling_from) if old != shape]
     of_earlier = min(free, max(0, hold - counted))
     entries = [(shape, free)] if free else []
     entries.extend((old, of_earlier) for old in earlier if of_earlier)
-    if old_pods := counted_of_earlier(part, facts):
-        grown = [(beyond, old_pods) for old in rolling_from if (beyond := growth(old, shape)) is not None]
+    if old_pods := counted_earlier_pods(part, facts):
+        grown = [(beyond, old_pods) for old in rolling_from if (beyond := request_growth(old, shape)) is not None]
         entries.extend(grown)
     return Reservation(
         free, new, counted, tuple(entries), tuple((one, new) for one in (shape, *earlier)) if new else ()
     )
 
 
-def counted_of_earlier(part: Part, facts: WorkloadFacts) -> int:
+def counted_earlier_pods(part: Part, facts: WorkloadFacts) -> int:
     """Returns an upper bound: how many counted pods may still run an earlier template during a rollout.
 
     Pods are counted by their template, and the record does not say which template is the new one. The controller of the
@@ -94,20 +94,20 @@ def counted_of_earlier(part: Part, facts: WorkloadFacts) -> int:
     return counted - min(new, default=0)
 
 
-def _of_one_shape(part: Part, missing: int, counted: int, shape: Shape) -> Reservation:
+def _reservation_of_one_shape(part: Part, missing: int, counted: int, shape: Shape) -> Reservation:
     new = min(missing, part.replicas_new)
     free = missing - new
     return Reservation(free, new, counted, ((shape, free),) if free else (), ((shape, new),) if new else ())
 
 
-def _still_to_run(replicas: int, facts: WorkloadFacts, completions: int | None) -> int:
+def _replicas_to_run(replicas: int, facts: WorkloadFacts, completions: int | None) -> int:
     """Returns how many replicas of a carried-out part must still run: 0 of an ended Job, else the open completions."""
     if facts.ended:
         return 0
     return replicas if completions is None else min(replicas, max(0, completions - facts.succeeded))
 
 
-def is_over(part: Part, said: WorkloadObserved | None) -> bool:
+def is_job_over(part: Part, said: WorkloadObserved | None) -> bool:
     """Returns whether nothing is reserved for a part because its Job ended and its object is gone."""
     return said is not None and (said.state, said.version) == (STATE_ENDED, part.version)
 
@@ -122,7 +122,7 @@ def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[S
     return not settled or len(facts.counted) > 1
 
 
-def is_settled(facts: WorkloadFacts, surge: int) -> bool:
+def is_object_settled(facts: WorkloadFacts, surge: int) -> bool:
     """Returns whether the controller has seen the object as it is, and no pods of a larger earlier number are left."""
     return facts.observed_current and facts.status_replicas <= facts.spec_replicas + surge
 
@@ -135,7 +135,7 @@ def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) 
     return max(replicas, part.replicas if seen == part.version else part.ceiling)
 
 
-def growth(old: Shape, new: Shape) -> Shape | None:
+def request_growth(old: Shape, new: Shape) -> Shape | None:
     """Returns a shape with the amounts by which a new template's pod requests more than an old one's; None: no more."""
     before = dict(old.requests)
     beyond = {name: amount - before.get(name, 0) for name, amount in new.requests if amount > before.get(name, 0)}

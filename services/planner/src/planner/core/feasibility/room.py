@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.core.feasibility.interplay import ALL, NODE, ByLabel, Effect, effects_of, effects_with
-from planner.core.feasibility.limits import NO_LIMIT, Limit, LimitCode, by_nodes, by_promised
-from spillway.feasibility.fit import Fit, depends_on_domain, fit_of_group, most_of_group
+from planner.core.feasibility.limits import NO_LIMIT, Limit, LimitCode, limit_by_nodes, limit_by_promised
+from spillway.feasibility.fit import Fit, depends_on_domain, max_replicas_on_group_node, replicas_on_group_node
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, NodeGroup, Shape
 
@@ -37,7 +37,7 @@ NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
 """A room without replicas, for callers that read only the numbers."""
 
 
-def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> int:
+def replicas_lost_to_pod(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> int:
     """Returns the most replicas of a shape that one pod with these requests can cost a cluster.
 
     On its node it takes room for at most ⌈taken/request⌉ of them in each resource, and never more than the node has.
@@ -80,7 +80,7 @@ class NodeReservations:
         for index, other in enumerate(self.shapes):
             self.indices.setdefault(other, []).append(index)
         self.others = ByLabel(self.shapes)
-        self.words = np.stack([_words(other) for other in fits]) if fits else np.zeros((0, 0), np.uint64)
+        self.words = np.stack([_node_bits(other) for other in fits]) if fits else np.zeros((0, 0), np.uint64)
         self.slack = self._slack(fits) if fits else self.counts
         self._fits = fits if per_node_of is None else []
         self._per_node_of = per_node_of
@@ -88,20 +88,20 @@ class NodeReservations:
     def per_node(self, index: int) -> Int64s:
         return self._fits[index].per_node if self._per_node_of is None else self._per_node_of(self.shapes[index])
 
-    def meeting(self, words: npt.NDArray[np.uint64]) -> Bools:
+    def shapes_meeting(self, words: npt.NDArray[np.uint64]) -> Bools:
         """Returns [k]: which of them may come to a node in these words."""
         meets: Bools = np.logical_or.reduce(self.words & words, axis=1)
         return meets
 
     def _slack(self, fits: Sequence[Fit]) -> Int64s:
-        meets = np.stack([self.meeting(one) for one in self.words])
-        costs = np.where(meets, np.minimum(_losses_of_each_other(self.requests), self.largest[:, None]), 0)
+        meets = np.stack([self.shapes_meeting(one) for one in self.words])
+        costs = np.where(meets, np.minimum(_mutual_losses(self.requests), self.largest[:, None]), 0)
         for (victim, cause), effect in effects_of(self.shapes).items():
             costs[victim, cause] = _cost(
                 effect, int(costs[victim, cause]), self.limits[victim], bool(meets[victim, cause])
             )
         np.fill_diagonal(costs, 0)
-        spare = [fit.spare(count) for fit, count in zip(fits, self.counts.tolist(), strict=True)]
+        spare = [fit.spare_replicas(count) for fit, count in zip(fits, self.counts.tolist(), strict=True)]
         slack: Int64s = np.array(spare, np.int64) - (costs * self.counts).sum(axis=1)
         return slack
 
@@ -110,13 +110,13 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> 
     """Returns the room on the existing nodes. The reserved entries include the entries of the shape itself."""
     there = reserved if isinstance(reserved, NodeReservations) else NodeReservations(reserved)
     if not there.shapes:
-        return Room(fit.total, fit.possible, by_nodes(fit.limit()), fit.when_empty)
+        return Room(fit.total, fit.possible, limit_by_nodes(fit.limit()), fit.when_empty)
     own, counts, size = _vector(shape, there.names), there.counts, len(there.shapes)
-    meets = there.meeting(_words(fit))
+    meets = there.shapes_meeting(_node_bits(fit))
     same = np.zeros(size, np.bool_)
-    same[[index for index in there.indices.get(shape, ()) if _is_same(shape, fit, there, index)]] = True
-    costs = np.where(meets, np.minimum(_losses(there.requests, own), fit.largest), 0)
-    costs_others = np.where(meets, np.minimum(_losses_of(own, there.requests), there.largest), 0)
+    same[[index for index in there.indices.get(shape, ()) if _is_own_shape(shape, fit, there, index)]] = True
+    costs = np.where(meets, np.minimum(_losses_of_shape(there.requests, own), fit.largest), 0)
+    costs_others = np.where(meets, np.minimum(_losses_by_shape(own, there.requests), there.largest), 0)
     for (victim, cause), effect in effects_with(shape, there.others).items():
         if victim == size:
             costs[cause] = _cost(effect, int(costs[cause]), _limits(fit), bool(meets[cause]))
@@ -125,27 +125,27 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> 
             costs_others[victim] = _cost(effect, loss, there.limits[victim], bool(meets[victim]))
     of_own = int(counts[same].sum())
     possible = max(0, fit.possible - of_own)
-    certain = min(possible, max(0, fit.certain_without(int((counts * costs)[~same].sum())) - of_own))
-    limit = by_nodes(fit.limit(), 0 if certain == possible else int(counts.sum()))
+    certain = min(possible, max(0, fit.certain_replicas_after_loss(int((counts * costs)[~same].sum())) - of_own))
+    limit = limit_by_nodes(fit.limit(), 0 if certain == possible else int(counts.sum()))
     bounds = np.flatnonzero((there.slack >= 0) & (costs_others > 0) & ~same).tolist()
     allowed = ((int(there.slack[index] // costs_others[index]), -int(counts[index])) for index in bounds)
     least, count = min(allowed, default=(certain, 0))
     if least < certain:
-        certain, limit = least, by_promised(-count)
+        certain, limit = least, limit_by_promised(-count)
     return Room(certain, possible, limit, fit.when_empty)
 
 
-def _is_same(shape: Shape, fit: Fit, there: NodeReservations, index: int) -> bool:
+def _is_own_shape(shape: Shape, fit: Fit, there: NodeReservations, index: int) -> bool:
     """Returns whether an equal shape counts as the shape's own replicas: running pods may bar one of them by labels."""
     labels = there.shapes[index].traits.labels == shape.traits.labels
     return labels or np.array_equal(there.per_node(index), fit.per_node)
 
 
 def _limits(fit: Fit) -> FitLimits:
-    return FitLimits(fit.possible, fit.largest, fit.marks_of_a_pod)
+    return FitLimits(fit.possible, fit.largest, fit.extra_places_per_pod)
 
 
-def _words(fit: Fit) -> npt.NDArray[np.uint64]:
+def _node_bits(fit: Fit) -> npt.NDArray[np.uint64]:
     """Returns the nodes that take one, in bits."""
     bits = np.packbits(fit.per_node > 0)
     return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
@@ -164,14 +164,14 @@ def _vector(shape: Shape, names: Sequence[str]) -> Int64s:
     return np.array([amounts.get(name, 0) for name in names], np.int64)
 
 
-def _losses(taken: Int64s, shape: Int64s) -> Int64s:
+def _losses_of_shape(taken: Int64s, shape: Int64s) -> Int64s:
     """Returns [k]: the most that one pod of each of taken [k, resources] costs a shape [resources]."""
     asked = shape > 0
     result: Int64s = (-(-taken[:, asked] // shape[asked])).max(axis=1, initial=0)
     return result
 
 
-def _losses_of_each_other(requests: Int64s) -> Int64s:
+def _mutual_losses(requests: Int64s) -> Int64s:
     """Returns [k, k]: the most that one pod of the second costs the first. requests: [k, resources]."""
     most = np.zeros((len(requests), len(requests)), np.int64)
     for amounts in requests.T:
@@ -180,16 +180,16 @@ def _losses_of_each_other(requests: Int64s) -> Int64s:
     return most
 
 
-def _losses_of(taken: Int64s, shapes: Int64s) -> Int64s:
+def _losses_by_shape(taken: Int64s, shapes: Int64s) -> Int64s:
     """Returns [k]: the most that one pod with these requests [resources] costs each of shapes [k, resources]."""
     asked = np.where(shapes > 0, shapes, 1)
     result: Int64s = np.where(shapes > 0, -(-taken // asked), 0).max(axis=1)
     return result
 
 
-def with_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]]) -> Fit:
+def fit_with_node_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]]) -> Fit:
     """Returns the fit on existing nodes and all that the groups could still make, with a column for each group."""
-    takes = [(fit_of_group(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
+    takes = [(replicas_on_group_node(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
     total = sum(per_node * nodes for per_node, nodes in takes)
     more = np.array([per_node if nodes else 0 for per_node, nodes in takes], np.int64)
     return replace(
@@ -218,17 +218,21 @@ def room_in_groups(
 
     groups: (node group, its existing nodes). reserved: replicas that wait for new nodes.
     """
-    takes = [(group, fit_of_group(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
+    takes = [
+        (group, replicas_on_group_node(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups
+    ]
     total = sum(per_node * nodes for _, per_node, nodes in takes)
     largest = max((per_node for _, per_node, nodes in takes if nodes), default=0)
     requests = dict(shape.requests)
-    used = sum(count * max(1, loss(dict(other.requests), requests, largest)) for other, count in reserved)
+    used = sum(
+        count * max(1, replicas_lost_to_pod(dict(other.requests), requests, largest)) for other, count in reserved
+    )
     certain = max(0, total - used)
     if not groups:
         return Room(0, 0, Limit(LimitCode.NO_NODE_GROUPS), False)
     fitting = [group.name for group, per_node, _ in takes if per_node]
     if depends_on_domain(shape):
-        large = [group.name for group, _, _ in takes if most_of_group(shape, group)]
+        large = [group.name for group, _, _ in takes if max_replicas_on_group_node(shape, group)]
         return Room(certain, certain, _by_groups(LimitCode.NODE_GROUPS_BY_DOMAIN, large), bool(large))
     return Room(certain, certain, _by_groups(LimitCode.NODE_GROUPS_FULL, fitting), bool(fitting))
 

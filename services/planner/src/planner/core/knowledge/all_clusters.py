@@ -21,7 +21,7 @@ class ChangeCounts:
         self.nodes: int | None = 0
         self.heard: int | None = 0
 
-    def changed(self, nodes: bool = True) -> None:
+    def note_change(self, nodes: bool = True) -> None:
         if self.nodes is not None and self.heard is not None:
             self.nodes, self.heard = self.nodes + nodes, self.heard + 1
 
@@ -39,17 +39,17 @@ class JoinedClusters:
         self._found = FleetClusters()
         self._not_active: frozenset[str] = frozenset()
 
-    def of(self, views: Mapping[str, ClusterView], seen: int | None = None) -> FleetClusters:
+    def joined_clusters(self, views: Mapping[str, ClusterView], seen: int | None = None) -> FleetClusters:
         """Returns the clusters of the fleet by name."""
-        self._look(views, seen)
+        self._refresh_clusters(views, seen)
         return self._found
 
     def not_active(self, views: Mapping[str, ClusterView], seen: int | None = None) -> frozenset[str]:
         """Returns the clusters that get no new replicas because of their phase."""
-        self._look(views, seen)
+        self._refresh_clusters(views, seen)
         return self._not_active
 
-    def _look(self, views: Mapping[str, ClusterView], seen: int | None) -> None:
+    def _refresh_clusters(self, views: Mapping[str, ClusterView], seen: int | None) -> None:
         if seen is not None and seen == self._seen:
             return
         self._seen = seen
@@ -60,7 +60,7 @@ class JoinedClusters:
             self._not_active = frozenset(name for name, view in views.items() if view.phase != PHASE_ACTIVE)
 
 
-def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
+def first_names_by_twin(views: Mapping[str, ClusterView]) -> dict[str, str]:
     """Returns, for each cluster that is another name of an API server, the first name of that API server.
 
     The nodes exist once, so they count under the first name only. The first name is the cluster whose ClusterJoined
@@ -76,7 +76,7 @@ def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
     return {name: names[0][2] for names in several for *_, name in names[1:]}
 
 
-def newly_known(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
+def newly_known_api_servers(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
     """Returns new ClusterJoined records of clusters that report an API server which no other one reports or has."""
     said = [(view.api_server, view.joined) for view in views.values() if view.joined is not None]
     new = [(server, joined) for server, joined in said if server and joined.api_server != server]
@@ -88,7 +88,7 @@ def newly_known(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
 
 def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[str]]:
     """Returns what twins() returns, and the clusters whose twin changed. Also writes the twins into the views."""
-    found = twins(views)
+    found = first_names_by_twin(views)
     others = [name for name, view in views.items() if view.twin_of != found.get(name, "")]
     for name in others:
         views[name].twin_of = found.get(name, "")
@@ -96,12 +96,12 @@ def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[s
     return found, others
 
 
-def heard_since(views: Mapping[str, ClusterView], since: float, now: float, age_max_seconds: float) -> bool:
+def has_heard_all_since(views: Mapping[str, ClusterView], since: float, now: float, age_max_seconds: float) -> bool:
     """Returns whether every fresh cluster has sent a message at that time or later."""
     return all(
         now - (view.age_seconds(now) or 0.0) >= since
         for view in views.values()
-        if view.joined is not None and not view.not_fresh(now, age_max_seconds)
+        if view.joined is not None and not view.staleness_reason(now, age_max_seconds)
     )
 
 
@@ -124,22 +124,24 @@ class ClusterAges:
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> Mapping[str, int]:
         """Returns each cluster's age, rounded; −1 if none of its messages was ever read. Callers must not change it."""
-        self._look(views, now, age_max_seconds, heard)
+        self._refresh_ages(views, now, age_max_seconds, heard)
         if self._ages_ms is None:
             self._ages_ms = dict(zip(self._names, self._ages.astype(np.int64).tolist(), strict=True))
         return self._ages_ms
 
-    def not_fresh(
+    def clusters_not_fresh(
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> frozenset[str]:
         """Returns the clusters that get no new replicas because their capacity is unknown or too old."""
-        self._look(views, now, age_max_seconds, heard)
+        self._refresh_ages(views, now, age_max_seconds, heard)
         return self._not_fresh
 
-    def _look(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, number: int | None) -> None:
+    def _refresh_ages(
+        self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, number: int | None
+    ) -> None:
         before, self._seen = self._seen, (number, now, age_max_seconds)
         if number is None or before is None or before[0] != number:
-            self._hear(views)
+            self._read_reported_ages(views)
         elif before == self._seen:
             return
         ages = np.rint((self._said + (now - self._heard_at)) * 1000)
@@ -147,10 +149,10 @@ class ClusterAges:
         # Rounded ages near the limit may be wrong either way, so these clusters are asked exactly.
         unsure = (ages < 0) | (ages > age_max_seconds * 1000 - 1) | self._unsure
         some = [self._names[index] for index in unsure.nonzero()[0].tolist()]
-        self._not_fresh = frozenset(name for name in some if views[name].not_fresh(now, age_max_seconds))
+        self._not_fresh = frozenset(name for name in some if views[name].staleness_reason(now, age_max_seconds))
         self._ages, self._ages_ms = ages, None
 
-    def _hear(self, views: Mapping[str, ClusterView]) -> None:
+    def _read_reported_ages(self, views: Mapping[str, ClusterView]) -> None:
         """Reads the age that each cluster reported, in seconds, and the time of the report."""
         entries = views.values()
         self._names = list(views)

@@ -32,16 +32,16 @@ class Allowance(Protocol):
     def revision(self) -> int:
         """Returns a number that changes when a brake or a confirmation may have changed. The budget does not count."""
 
-    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+    def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """Returns how many of `replicas` may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
 
-    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+    def spend_budget(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
         """Takes replicas that do move from the budget."""
 
-    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+    def is_frozen(self, cluster: str, key: WorkloadKey) -> bool:
         """Returns whether nothing may move or be taken back there: the fleet, the cluster or the workload is frozen."""
 
-    def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
+    def frozen_clusters_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
         """Returns the clusters that are frozen for this workload."""
 
 
@@ -52,14 +52,14 @@ class UnlimitedAllowance:
     def revision(self) -> int:
         return 0
 
-    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+    def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         return replicas
 
-    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+    def spend_budget(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
         pass
 
-    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+    def is_frozen(self, cluster: str, key: WorkloadKey) -> bool:
         return False
 
-    def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
-        return frozenset(name for name in clusters if self.frozen(name, key))
+    def frozen_clusters_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
+        return frozenset(name for name in clusters if self.is_frozen(name, key))

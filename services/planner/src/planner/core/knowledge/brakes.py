@@ -56,14 +56,14 @@ class MoveBudget:
     left: float = 0.0
     filled_at: float | None = None
 
-    def fill(self, now: float) -> None:
+    def fill_budget(self, now: float) -> None:
         if self.filled_at is not None:
             more = max(0.0, now - self.filled_at) * self.per_minute / MINUTE
             self.left = min(self.per_minute, self.left + more)
         self.filled_at = now if self.filled_at is None else max(now, self.filled_at)
 
     @property
-    def whole(self) -> int:
+    def whole_replicas(self) -> int:
         """Returns how many whole replicas may move."""
         return max(0, floor(self.left + 1e-9))
 
@@ -78,16 +78,16 @@ class RecentMoves:
     per_minute: float
     entries: list[tuple[float, int]] | None = None
 
-    def pass_time(self, now: float) -> None:
+    def forget_old_moves(self, now: float) -> None:
         if self.entries is None:
             self.entries = [(now, floor(self.per_minute))]
         self.entries = [(at, count) for at, count in self.entries if now - at < MINUTE]
 
-    def spend(self, count: int, now: float) -> None:
+    def note_moves(self, count: int, now: float) -> None:
         self.entries = [*(self.entries or ()), (now, count)]
 
     @property
-    def whole(self) -> int:
+    def whole_replicas(self) -> int:
         """Returns how many whole replicas may move."""
         return 0 if self.entries is None else max(0, floor(self.per_minute) - sum(count for _, count in self.entries))
 
@@ -124,7 +124,7 @@ class Brakes:
 
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, event: BrakeEvent, offset: int = -1) -> None:
+    def apply_event(self, event: BrakeEvent, offset: int = -1) -> None:
         """Takes one event in. offset: −1 for our own new event. A record at or before a known offset is dropped."""
         if self._is_old(offset):
             return
@@ -141,7 +141,7 @@ class Brakes:
                 self.given[event.scope] = event
                 self.asked.pop(event.scope, None)
 
-    def forget(self, scope: str, offset: int = -1) -> None:
+    def forget_scope(self, scope: str, offset: int = -1) -> None:
         """Forgets a scope after its tombstone."""
         if self._is_old(offset):
             return
@@ -164,16 +164,16 @@ class Brakes:
 
     # ── What a move asks ────────────────────────────────────────────────────────────────────────────────────────
 
-    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+    def is_frozen(self, cluster: str, key: WorkloadKey) -> bool:
         """Returns whether nothing may move from this cluster or to it, or be taken back there."""
-        return self._brake_on(cluster, key) != ""
+        return self._widest_brake_scope(cluster, key) != ""
 
-    def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
-        return frozenset(name for name in clusters if self.frozen(name, key)) if self.brakes else frozenset()
+    def frozen_clusters_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
+        return frozenset(name for name in clusters if self.is_frozen(name, key)) if self.brakes else frozenset()
 
     def why_frozen(self, cluster: str, key: WorkloadKey | None = None) -> str:
         """Returns a text for users: the brake on a cluster, for one workload or for all; empty without a brake."""
-        scope = self._brake_on(cluster, key)
+        scope = self._widest_brake_scope(cluster, key)
         if not scope:
             return ""
         brake = self.brakes[scope]
@@ -184,7 +184,7 @@ class Brakes:
 
         A budget that only has to fill is not named. It is named when it never reaches a whole replica.
         """
-        scope = self._brake_on(cluster, key)
+        scope = self._widest_brake_scope(cluster, key)
         if scope:
             return f"the brake of {scope}: {self.brakes[scope].reason or 'no reason given'}"
         scope = confirmation_scope(cause, cluster)
@@ -194,30 +194,30 @@ class Brakes:
             return f"the budget: moves_per_minute is {self._budget.per_minute:g}"
         return ""
 
-    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+    def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """Returns how many of `replicas` of a workload may move away from a cluster in this step.
 
         Returns 0 for a cause that needs confirmation and was not in step()'s `wanted`: nobody knows how many replicas
         it would move in total. The caller also asks frozen() about the target cluster. The budget is shared by all
         clusters that one workload moves away from. Another workload may ask once this one has called spend().
         """
-        if self._brake_on(cluster, key) or not self._is_confirmed(cause, cluster):
+        if self._widest_brake_scope(cluster, key) or not self._is_confirmed(cause, cluster):
             return 0
         if cause not in CAUSES_IN_BUDGET:
             return replicas
         if key != self._promised_to:
             self._promised_to, self._promised = key, {}
         others = sum(count for place, count in self._promised.items() if place != (cause, cluster))
-        left = self._budget.whole - others
+        left = self._budget.whole_replicas - others
         # A workload's overflow goes home from one cluster at a time. So no other promise counts against this budget.
         if cause == CAUSE_HOME:
-            left = min(left, self._home.whole)
+            left = min(left, self._home.whole_replicas)
         allowed = max(0, min(replicas, left))
         self._promised[cause, cluster] = allowed
         self._over_budget[cause, cluster, key] = replicas - allowed
         return allowed
 
-    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+    def spend_budget(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
         """Takes replicas that move away from this cluster from the budget. allow() must have allowed them."""
         self.moved[cause] += replicas
         if cause in CAUSES_IN_BUDGET:
@@ -225,11 +225,11 @@ class Brakes:
             self._spent.append((self._now, replicas))
             self._promised.pop((cause, cluster), None)
         if cause == CAUSE_HOME:
-            self._home.spend(replicas, self._now)
+            self._home.note_moves(replicas, self._now)
         if cause in CAUSES_CONFIRMED:
             self._moved_of_cause[confirmation_scope(cause, cluster)] += replicas
 
-    def _brake_on(self, cluster: str, key: WorkloadKey | None) -> str:
+    def _widest_brake_scope(self, cluster: str, key: WorkloadKey | None) -> str:
         """Returns the scope of the widest brake that holds here; empty without a brake."""
         if not self.brakes:
             return ""
@@ -243,15 +243,15 @@ class Brakes:
             return True
         if scope in self.asked or scope not in self._totals:
             return False
-        return not self._is_above(self._unconfirmed[cause], self._fleet_replicas)
+        return not self._is_above_bounds(self._unconfirmed[cause], self._fleet_replicas)
 
-    def _is_above(self, replicas: int, fleet_replicas: int) -> bool:
+    def _is_above_bounds(self, replicas: int, fleet_replicas: int) -> bool:
         rules = self._rules
         return replicas > rules.confirm_over_replicas and replicas > rules.confirm_over_fraction * fleet_replicas
 
     # ── Confirmations ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def step(
+    def update_confirmations(
         self, wanted: Mapping[Cause, int], fleet_replicas: int, now: float, wall_ms: int
     ) -> tuple[ConfirmationAsked | Tombstone, ...]:
         """Counts what every cause would still move. Returns the confirmations to ask for, and tombstones of ended ones.
@@ -264,8 +264,8 @@ class Brakes:
         moved are added here. So a cause that comes in small pieces is confirmed like one that comes at once.
         fleet_replicas: the replicas that all workloads ask for.
         """
-        self._budget.fill(now)
-        self._home.pass_time(now)
+        self._budget.fill_budget(now)
+        self._home.forget_old_moves(now)
         self._spent = [(at, count) for at, count in self._spent if now - at < MINUTE]
         self._now = now
         self._fleet_replicas = fleet_replicas
@@ -277,7 +277,7 @@ class Brakes:
         for scope, total in self._totals.items():
             if scope not in self.given:
                 self._unconfirmed[scope.partition("/")[0]] += total
-        return (*self._to_ask(wanted, wall_ms), *self._to_forget(now))
+        return (*self._confirmations_to_ask(wanted, wall_ms), *self._confirmations_to_forget(now))
 
     @property
     def over_budget(self) -> int:
@@ -288,7 +288,7 @@ class Brakes:
         """Returns the replicas that the budget let move in the last 60 s of this turn. now: as in step()."""
         return sum(count for at, count in self._spent if now - at < MINUTE)
 
-    def wanted_in(self, cluster: str = "") -> int:
+    def replicas_to_move_from(self, cluster: str = "") -> int:
         """Returns the replicas that causes would still move away from a cluster, or from all clusters without one."""
         return sum(replicas for scope, replicas in self.wanted.items() if cluster in ("", scope.partition("/")[2]))
 
@@ -300,13 +300,13 @@ class Brakes:
         held = {"brake": 0, "confirmation": 0, "budget": self.over_budget}
         for scope, replicas in self.wanted.items():
             cause, _, cluster = scope.partition("/")
-            if self._brake_on(cluster, None):
+            if self._widest_brake_scope(cluster, None):
                 held["brake"] += replicas
             elif not self._is_confirmed(cause, cluster):
                 held["confirmation"] += replicas
         return held
 
-    def knows(self, scope: str) -> bool:
+    def is_known_confirmation(self, scope: str) -> bool:
         """Returns whether this confirmation was asked for or given."""
         return scope in self.asked or scope in self.given
 
@@ -314,21 +314,21 @@ class Brakes:
         """Returns whether a cause that is about to begin would wait for a confirmation."""
         scope = confirmation_scope(cause, cluster)
         others = self._unconfirmed[cause] - (self._totals.get(scope, 0) if scope not in self.given else 0)
-        return scope not in self.given and self._is_above(replicas + others, fleet_replicas)
+        return scope not in self.given and self._is_above_bounds(replicas + others, fleet_replicas)
 
-    def _to_ask(self, wanted: Mapping[Cause, int], wall_ms: int) -> Iterable[ConfirmationAsked]:
+    def _confirmations_to_ask(self, wanted: Mapping[Cause, int], wall_ms: int) -> Iterable[ConfirmationAsked]:
         for cause, cluster in sorted(wanted):
             scope = confirmation_scope(cause, cluster)
             total = self._totals[scope]
             if cause not in CAUSES_CONFIRMED or scope in self.given or not wanted[cause, cluster]:
                 continue
-            if not self._is_above(self._unconfirmed[cause], self._fleet_replicas):
+            if not self._is_above_bounds(self._unconfirmed[cause], self._fleet_replicas):
                 continue
             known = self.asked.get(scope)
             if known is None or total >= known.replicas * ASKED_AGAIN_GROWTH:
                 yield ConfirmationAsked(scope, cause, cluster, total, self._fleet_replicas, wall_ms)
 
-    def _to_forget(self, now: float) -> Iterable[Tombstone]:
+    def _confirmations_to_forget(self, now: float) -> Iterable[Tombstone]:
         """Yields tombstones for the confirmations of causes that ended `confirmation_kept` seconds ago.
 
         They are kept so long because a new planner may read late that a cause goes on.
@@ -337,7 +337,7 @@ class Brakes:
             if scope in self.wanted:
                 self._over_since.pop(scope, None)
             elif now - self._over_since.setdefault(scope, now) >= self._rules.confirmation_kept:
-                if self.knows(scope):
+                if self.is_known_confirmation(scope):
                     yield Tombstone(brake_address(scope))
                 else:
-                    self.forget(scope)
+                    self.forget_scope(scope)

@@ -29,10 +29,10 @@ class ClosingState(Protocol):
     admitted: AdmittedShapes
     holds: Holds
 
-    def statuses_of(self, key: WorkloadKey) -> Mapping[str, WorkloadObserved]: ...
+    def statuses_by_cluster(self, key: WorkloadKey) -> Mapping[str, WorkloadObserved]: ...
 
 
-def bars(said: WorkloadObserved) -> bool:
+def is_barring_orphan(said: WorkloadObserved) -> bool:
     """Returns whether an orphan keeps a workload of its name out of a cluster.
 
     It does not if only its ConfigMaps and Services are left there.
@@ -40,26 +40,26 @@ def bars(said: WorkloadObserved) -> bool:
     return is_orphan(said) and bool(said.kind or not said.beside)
 
 
-def orphaned_in(state: ClosingState, key: WorkloadKey | None) -> frozenset[str]:
+def clusters_with_orphan(state: ClosingState, key: WorkloadKey | None) -> frozenset[str]:
     """Returns the clusters where an object with this workload's name runs and no placement lists it.
 
     A cluster does not count if the placement lists another name of its API server: then the object is listed.
     """
-    known = {} if key is None else state.statuses_of(key)
-    found = {name for name, said in known.items() if name in state.clusters and bars(said)}
+    known = {} if key is None else state.statuses_by_cluster(key)
+    found = {name for name, said in known.items() if name in state.clusters and is_barring_orphan(said)}
     workload = state.workloads.get(key) if found and key is not None else None
     listed = [state.clusters[name] for name in workload.parts if name in state.clusters] if workload else []
     return frozenset(found - {view.twin_of for view in listed})
 
 
-def orphans_to_settle(state: ClosingState, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
+def orphan_command_texts(state: ClosingState, key: WorkloadKey, kind: str, placed: Collection[str]) -> tuple[str, ...]:
     """Returns texts for users, one for each kind of orphan of this name: the commands that delete it or keep it.
 
     kind: of the workload. placed: the clusters that its placement lists.
     """
     by_kind: dict[str, list[str]] = {}
-    for cluster in sorted(orphaned_in(state, key) - set(placed)):
-        by_kind.setdefault(state.statuses_of(key)[cluster].kind or DEPLOYMENT, []).append(cluster)
+    for cluster in sorted(clusters_with_orphan(state, key) - set(placed)):
+        by_kind.setdefault(state.statuses_by_cluster(key)[cluster].kind or DEPLOYMENT, []).append(cluster)
     texts = []
     for one, clusters in sorted(by_kind.items()):
         text = f"{', '.join(clusters[:CLUSTERS_NAMED_MAX])}: {ORPHAN_THERE}: `{delete_command(key, one)}` there ends it"
@@ -93,18 +93,18 @@ def why_closed(
 ) -> Limit | None:
     """Returns why the cluster takes no replicas; None if it may. shape: as the cluster admits it. key: the workload."""
     cluster = view.name
-    stale = view.not_fresh(now, state.rules.capacity_age_max)
+    stale = view.staleness_reason(now, state.rules.capacity_age_max)
     if stale:
         return Limit(LimitCode.AGE, said=stale)
     if view.phase != PHASE_ACTIVE:
         return Limit(LimitCode.PHASE, names=(view.phase.lower(),))
-    if view.twin:
-        return Limit(LimitCode.TWIN, said=view.twin)
-    refusal = state.admitted.refusal(cluster, shape)
+    if view.twin_reason:
+        return Limit(LimitCode.TWIN, said=view.twin_reason)
+    refusal = state.admitted.refusal_message(cluster, shape)
     if refusal is not None:
         return Limit(LimitCode.REFUSED, names=(refusal,))
-    if key is not None and cluster in orphaned_in(state, key):
-        return Limit(LimitCode.ORPHAN, names=(*key, state.statuses_of(key)[cluster].kind))
+    if key is not None and cluster in clusters_with_orphan(state, key):
+        return Limit(LimitCode.ORPHAN, names=(*key, state.statuses_by_cluster(key)[cluster].kind))
     for holder, whose in ((shape, "this shape"), (key, "this workload")) if state.holds else ():
         hold = state.holds.get((cluster, holder)) if holder is not None else None
         if hold is not None and hold.until > now:

@@ -75,7 +75,7 @@ class NamespaceDeclarations:
     def dependencies(self) -> Mapping[DependencyKey, DependencyDeclared]:
         return self._dependencies
 
-    def of(self, namespace: str) -> NamespaceUsage:
+    def usage_of_namespace(self, namespace: str) -> NamespaceUsage:
         """Returns what a namespace holds."""
         return NamespaceUsage(self._workloads[namespace], self._bytes[namespace])
 
@@ -83,11 +83,11 @@ class NamespaceDeclarations:
         """Returns the bytes of one workload with the objects that go along; 0 for an unknown workload."""
         return self._sizes.get(key, 0) + self._along["/".join(key)]
 
-    def with_content(self, key: WorkloadKey) -> list[DependencyDeclared]:
+    def dependencies_with_content(self, key: WorkloadKey) -> list[DependencyDeclared]:
         """Returns the objects that go along with a workload now."""
         return [self._dependencies[name] for name in self._with_content.get("/".join(key), ())]
 
-    def declare(self, event: WorkloadDeclared) -> None:
+    def note_declaration(self, event: WorkloadDeclared) -> None:
         """Counts the newest declaration of a workload in place of the one before."""
         key = (event.namespace, event.name)
         if key not in self._sizes:
@@ -95,11 +95,11 @@ class NamespaceDeclarations:
         size = size_of(event)
         self._bytes[event.namespace] += size - self._sizes.get(key, 0)
         self._sizes[key] = size
-        for before in self.with_content(key):
-            if (kept := _as_kept(before, event)) is not before:
-                self._put((before.kind, before.namespace, before.name), kept)
+        for before in self.dependencies_with_content(key):
+            if (kept := _dependency_as_kept(before, event)) is not before:
+                self._replace_dependency((before.kind, before.namespace, before.name), kept)
 
-    def depend(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
+    def store_dependency(self, event: DependencyDeclared, owner: WorkloadDeclared | None) -> None:
         """Stores an object that goes along with a workload; an older record is dropped.
 
         owner: the workload's declaration, if known.
@@ -111,12 +111,12 @@ class NamespaceDeclarations:
         else:  # A workload that gave the name up must not take the object from the workload that has it now.
             is_older = known is not None and not event.manifest
         if not is_older:
-            self._put(key, _as_kept(event, owner))
+            self._replace_dependency(key, _dependency_as_kept(event, owner))
 
-    def forget(self, key: WorkloadKey) -> None:
+    def forget_workload(self, key: WorkloadKey) -> None:
         """Forgets a workload."""
         for name in list(self._owned.get("/".join(key), ())):
-            self._put(name, None)
+            self._replace_dependency(name, None)
         size = self._sizes.pop(key, None)
         if size is not None:
             self._bytes[key[0]] -= size
@@ -124,35 +124,35 @@ class NamespaceDeclarations:
         if not self._workloads[key[0]] and not self._bytes[key[0]]:
             del self._workloads[key[0]], self._bytes[key[0]]
 
-    def _put(self, key: DependencyKey, event: DependencyDeclared | None) -> None:
+    def _replace_dependency(self, key: DependencyKey, event: DependencyDeclared | None) -> None:
         before = self._dependencies.pop(key, None)
         if before is not None:
-            self._count(before, -len(before.manifest))
+            self._count_bytes(before, -len(before.manifest))
             if event is None or event.workload != before.workload:
-                _drop(self._owned, before.workload, key)
+                _remove_dependency_key(self._owned, before.workload, key)
             if before.manifest:
-                _drop(self._with_content, before.workload, key)
+                _remove_dependency_key(self._with_content, before.workload, key)
         if event is not None:
             self._dependencies[key] = event
-            self._count(event, len(event.manifest))
+            self._count_bytes(event, len(event.manifest))
             self._owned.setdefault(event.workload, {})[key] = None
             if event.manifest:
                 self._with_content.setdefault(event.workload, {})[key] = None
 
-    def _count(self, event: DependencyDeclared, size: int) -> None:
+    def _count_bytes(self, event: DependencyDeclared, size: int) -> None:
         self._bytes[event.namespace] += size
         self._along[event.workload] += size
         if not self._along[event.workload]:
             del self._along[event.workload]
 
 
-def _drop(names: dict[str, dict[DependencyKey, None]], workload: str, key: DependencyKey) -> None:
+def _remove_dependency_key(names: dict[str, dict[DependencyKey, None]], workload: str, key: DependencyKey) -> None:
     del names[workload][key]
     if not names[workload]:
         del names[workload]
 
 
-def _as_kept(event: DependencyDeclared, owner: WorkloadDeclared | None) -> DependencyDeclared:
+def _dependency_as_kept(event: DependencyDeclared, owner: WorkloadDeclared | None) -> DependencyDeclared:
     """Drops the content of a dependency when a newer declaration of its workload does not list it."""
     if owner is None or owner.generation < event.workload_generation or not event.manifest:
         return event

@@ -41,7 +41,7 @@ class Holds(MutableMapping[HoldKey, PlacementHold]):
         found = self._clusters_of.get(whom)
         return found.keys() if found is not None else NOWHERE
 
-    def look(self, now: float, memory_seconds: float, needs: Needs) -> Iterator[HoldKey]:
+    def end_due_holds(self, now: float, memory_seconds: float, needs: Needs) -> Iterator[HoldKey]:
         """Yields the holds whose pause has ended since the last call, and forgets holds that are not needed any more.
 
         memory_seconds: how long a hold is remembered after its pause, or as long as the pause was if that is longer.
@@ -53,15 +53,15 @@ class Holds(MutableMapping[HoldKey, PlacementHold]):
             is_first = not hold.over
             if is_first:
                 hold.over = True
-                self._runs_no_more(key)
+                self._remove_running(key)
                 yield key
             need = needs(key[0], hold)
             if need == TRIED or (need == DECLARED and is_first):
-                self._look_again(now + max(memory_seconds, hold.seconds), key, hold)
+                self._schedule_look(now + max(memory_seconds, hold.seconds), key, hold)
             else:
                 del self._holds[key]
 
-    def leave(self, cluster: str) -> None:
+    def drop_cluster(self, cluster: str) -> None:
         """Drops the holds in a cluster that has left the fleet."""
         for key in [key for key in self._holds if key[0] == cluster]:
             del self[key]
@@ -73,11 +73,11 @@ class Holds(MutableMapping[HoldKey, PlacementHold]):
         self._holds[key] = self._running[key] = hold
         cluster, whom = key
         self._clusters_of.setdefault(whom, {})[cluster] = None
-        self._look_again(hold.until, key, hold)
+        self._schedule_look(hold.until, key, hold)
 
     def __delitem__(self, key: HoldKey) -> None:
         del self._holds[key]
-        self._runs_no_more(key)
+        self._remove_running(key)
 
     def __iter__(self) -> Iterator[HoldKey]:
         return iter(self._holds)
@@ -85,11 +85,11 @@ class Holds(MutableMapping[HoldKey, PlacementHold]):
     def __len__(self) -> int:
         return len(self._holds)
 
-    def _look_again(self, at: float, key: HoldKey, hold: PlacementHold) -> None:
+    def _schedule_look(self, at: float, key: HoldKey, hold: PlacementHold) -> None:
         self._count += 1  # The count keeps heapq from comparing the holds of two entries with the same time.
         heappush(self._due, (at, self._count, key, hold))
 
-    def _runs_no_more(self, key: HoldKey) -> None:
+    def _remove_running(self, key: HoldKey) -> None:
         if self._running.pop(key, None) is None:
             return
         cluster, whom = key

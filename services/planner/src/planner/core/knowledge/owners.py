@@ -21,7 +21,7 @@ class PropagatorEpochs:
         self._epochs: dict[str, int] = {}
         self._proven: Words = {}
 
-    def heard(self, cluster: str, epoch: int) -> bool:
+    def note_epoch(self, cluster: str, epoch: int) -> bool:
         """Stores the epoch of a record that was read, so that older statuses no longer count.
 
         Returns whether this epoch ends an earlier turn.
@@ -30,16 +30,16 @@ class PropagatorEpochs:
         self._epochs[cluster] = max(epoch, before)
         return epoch > before
 
-    def is_present(self, said: WorkloadObserved) -> bool:
+    def is_of_newest_turn(self, said: WorkloadObserved) -> bool:
         """Returns whether the planner knows of no later turn at the status's cluster."""
         return said.epoch >= self._epochs.get(said.cluster, said.epoch)
 
-    def settles(self, said: WorkloadObserved) -> bool:
+    def may_decide_finally(self, said: WorkloadObserved) -> bool:
         """Returns whether a decision that cannot be taken back may follow from this status.
 
         If only the proof is missing, it asks for the proof.
         """
-        if not self.is_present(said):
+        if not self.is_of_newest_turn(said):
             return False
         place = (said.namespace, said.name, said.cluster)
         if self._proven.get(place) is said:
@@ -47,12 +47,12 @@ class PropagatorEpochs:
         self.asked[place] = said
         return False
 
-    def take_asked(self) -> Words:
+    def take_statuses_to_prove(self) -> Words:
         """Returns the statuses to prove next: those asked about since the last call."""
         asked, self.asked = self.asked, {}
         return asked
 
-    def prove(self, words: Words) -> None:
+    def mark_proven(self, words: Words) -> None:
         """Marks these statuses as proven.
 
         Call it once workload-status is read up to the end that it had when `take_asked` was called. Earlier proofs are

@@ -39,7 +39,7 @@ def waits_text(waits: Iterable[PlacementWait]) -> str:
     return "; ".join(f"{what} ({figures})" if figures else what for what, figures in waits)
 
 
-def waits_of(room: Sequence[PlacementWait], held: str, rollout: RolloutWait) -> PlacementWaits | None:
+def encode_waits(room: Sequence[PlacementWait], held: str, rollout: RolloutWait) -> PlacementWaits | None:
     """Returns the codes of a placement's waits for its record. held: text of the brakes and confirmations."""
     if not (room or held or rollout.text):
         return None
@@ -51,10 +51,10 @@ def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
     """Returns the codes of what a placement waits for. Records of older versions have no digest (digest_of)."""
     if placement is None:
         return NO_WAITS
-    return placement.waits or _waits_of_older(placement.waiting_for)
+    return placement.waits or _read_older_waits(placement.waiting_for)
 
 
-def digest_of(placement: PlacementDecided) -> str:
+def waits_digest(placement: PlacementDecided) -> str:
     """Returns the digest of the reasons why replicas of a placement wait.
 
     A record of an older version has no digest. It is computed here, when two placements are compared, and not when a
@@ -65,11 +65,11 @@ def digest_of(placement: PlacementDecided) -> str:
     return _digest(_without_figures(placement.waiting_for)) if placement.waiting_for else ""
 
 
-def waits_for_nothing(placement: PlacementDecided) -> bool:
+def has_no_waits(placement: PlacementDecided) -> bool:
     return placement.waits is None and not placement.waiting_for
 
 
-def full_text(placement: PlacementDecided) -> str:
+def full_waits_text(placement: PlacementDecided) -> str:
     """Returns one text for users: everything that a placement waits for, its rollout included."""
     return "; ".join(filter(None, (text_without_rollout(placement), recorded_waits(placement).rollout)))
 
@@ -93,7 +93,7 @@ _WAITS_FOR: Final = "waits for "
 _FROZEN_BY: Final = " is frozen by "
 
 
-def _waits_of_older(waiting_for: str) -> PlacementWaits:
+def _read_older_waits(waiting_for: str) -> PlacementWaits:
     """Reads the text of a version that wrote no codes: what waits for room, then "held: …", then "rollout …"."""
     if not waiting_for:
         return NO_WAITS

@@ -4,9 +4,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, is_settled, reserve
+from planner.core.feasibility.reservation import (
+    NOTHING_RESERVED,
+    Reservation,
+    compute_reservation,
+    is_job_over,
+    is_object_settled,
+)
 from planner.core.knowledge.owners import PropagatorEpochs
-from planner.core.knowledge.workload import Workload, refused_there
+from planner.core.knowledge.workload import Workload, refusal_status
 from planner.core.manifests.templates import RolloutTemplate
 from spillway.events import WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -20,41 +26,43 @@ class ReservingState(Protocol):
     owners: PropagatorEpochs
     workloads: dict[WorkloadKey, Workload]
 
-    def keys_in(self, cluster: str) -> Iterable[WorkloadKey]: ...
+    def workload_keys_in(self, cluster: str) -> Iterable[WorkloadKey]: ...
 
     def shape_in(self, cluster: str, shape: Shape) -> Shape: ...
 
 
-def reserved(state: ReservingState, workload: Workload, parts: Iterable[Part]) -> dict[str, Reservation]:
+def reservations_by_cluster(state: ReservingState, workload: Workload, parts: Iterable[Part]) -> dict[str, Reservation]:
     """Returns what these parts reserve, by cluster."""
     key, statuses, rolling_from = workload.key, workload.statuses, workload.declared.rolling_from
     found: dict[str, Reservation] = {}
     for listed in parts:
-        part, cluster = as_answered(state, workload, listed) if statuses else listed, listed.cluster
-        if statuses and is_over(part, statuses.get(cluster)):
+        part, cluster = part_after_refusal(state, workload, listed) if statuses else listed, listed.cluster
+        if statuses and is_job_over(part, statuses.get(cluster)):
             found[cluster] = NOTHING_RESERVED
             continue
         view, borne = state.clusters.get(cluster), workload.template_of(part)
         facts = view.facts.get(key) if view is not None else None
         shape = state.shape_in(cluster, borne.shape)
         if facts is None:  # An object that does not exist has no rollout.
-            found[cluster] = reserve(part, None, shape, (), 0)
+            found[cluster] = compute_reservation(part, None, shape, (), 0)
         else:
             earlier = [state.shape_in(cluster, one) for one in rolling_from]
-            found[cluster] = reserve(part, facts, shape, earlier, borne.surge_of(part.replicas), borne.completions)
+            found[cluster] = compute_reservation(
+                part, facts, shape, earlier, borne.surge_of(part.replicas), borne.completions
+            )
     return found
 
 
-def held_again(state: ReservingState, cluster: str) -> list[WorkloadKey]:
+def workloads_refused_in(state: ReservingState, cluster: str) -> list[WorkloadKey]:
     """Returns the workloads of the cluster with a part whose ceiling was lowered after a refusal.
 
     Call it after a new claim: that ceiling counted only while no other propagator had the cluster's turn.
     """
-    places = ((key, state.workloads[key]) for key in state.keys_in(cluster))
-    return [key for key, workload in places if refused_there(workload, workload.parts[cluster]) is not None]
+    places = ((key, state.workloads[key]) for key in state.workload_keys_in(cluster))
+    return [key for key, workload in places if refusal_status(workload, workload.parts[cluster]) is not None]
 
 
-def as_answered(state: ReservingState, workload: Workload, part: Part) -> Part:
+def part_after_refusal(state: ReservingState, workload: Workload, part: Part) -> Part:
     """Returns the part with a lower ceiling once its cluster reported, at this version, why it was not carried out.
 
     The propagator that reports this has read the object after it knew the version, and writes no earlier version. So
@@ -62,21 +70,21 @@ def as_answered(state: ReservingState, workload: Workload, part: Part) -> Part:
     more pods may be there: if the record does not show that object, if its controller has not followed it, or if the
     status is of an ended turn, as the new owner may have written since. An adopting part reserves nothing.
     """
-    said = refused_there(workload, part)
-    if said is None or part.adopting or not state.owners.is_present(said):
+    said = refusal_status(workload, part)
+    if said is None or part.adopting or not state.owners.is_of_newest_turn(said):
         return part
     view = state.clusters.get(part.cluster)
     facts = view.facts.get(workload.key) if view is not None else None
-    if shows_found(said, facts, workload.template_of(part)):
+    if is_refusal_shown(said, facts, workload.template_of(part)):
         return replace(part, ceiling=max(part.replicas, said.spec_replicas))
     return part
 
 
-def shows_found(said: WorkloadObserved, facts: WorkloadFacts | None, template: RolloutTemplate) -> bool:
+def is_refusal_shown(said: WorkloadObserved, facts: WorkloadFacts | None, template: RolloutTemplate) -> bool:
     """Returns whether the capacity record agrees with the propagator's refusal.
 
     It agrees if both show no object, or the same version of it without pods of an earlier, larger number.
     """
     if facts is None:
         return said.found_version is None and not (said.spec_replicas or said.replicas)
-    return facts.version == said.found_version and is_settled(facts, template.surge_of(facts.spec_replicas))
+    return facts.version == said.found_version and is_object_settled(facts, template.surge_of(facts.spec_replicas))

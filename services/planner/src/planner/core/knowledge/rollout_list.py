@@ -48,19 +48,19 @@ class RolloutList:
     def __len__(self) -> int:
         return len(self._waits_on)
 
-    def put(self, key: WorkloadKey) -> None:
+    def put_workload(self, key: WorkloadKey) -> None:
         """Adds a workload that rolls, and makes it due. Call it when the workload was declared or placed."""
         self._waits_on.setdefault(key, ())
-        self.retry(key)
+        self.retry_workload(key)
 
-    def drop(self, key: WorkloadKey) -> None:
+    def drop_workload(self, key: WorkloadKey) -> None:
         """Removes a workload that no longer rolls."""
-        self.wait_for(key, ())
+        self.set_awaited_clusters(key, ())
         self._waits_on.pop(key, None)
         self._due.pop(key, None)
         self._under_way.pop(key, None)
 
-    def retry(self, key: WorkloadKey) -> None:
+    def retry_workload(self, key: WorkloadKey) -> None:
         if key in self._waits_on:
             self._due[key] = None
 
@@ -68,12 +68,12 @@ class RolloutList:
         """Makes all workloads due after a change that may affect all: a brake, a join, a leave or a lost cluster."""
         self._due.update(dict.fromkeys(self._waits_on))
 
-    def touch(self, *clusters: str) -> None:
+    def retry_waiting_on(self, *clusters: str) -> None:
         """Makes the workloads due that wait for these clusters: the clusters may have room now, or be lost."""
         for cluster in clusters if self._keys_by_cluster else ():
             self._due.update(self._keys_by_cluster.get(cluster, ()))
 
-    def note_under_way(self, key: WorkloadKey, figures: RolloutProgress | None, now: float) -> None:
+    def note_progress(self, key: WorkloadKey, figures: RolloutProgress | None, now: float) -> None:
         """Stores the progress of the earlier change that the workload waits for, so that `stands` can time it.
 
         figures: also of a change whose end it no longer waits for because it stood still; None: there is no change.
@@ -84,19 +84,19 @@ class RolloutList:
         elif known is None or known[0] != figures:
             self._under_way[key] = figures, now, False
 
-    def stands(self, key: WorkloadKey, figures: RolloutProgress, now: float, seconds: float) -> bool:
+    def is_standing_still(self, key: WorkloadKey, figures: RolloutProgress, now: float, seconds: float) -> bool:
         """Returns whether the change has made no progress beyond these figures for that many seconds."""
         known = self._under_way.get(key)
         return known is not None and known[0] == figures and now - known[1] >= seconds
 
-    def retry_standing(self, now: float, seconds: float) -> None:
+    def retry_standing_still(self, now: float, seconds: float) -> None:
         """Makes a workload due, once, when the change that it waits for has stood still for so many seconds."""
         for key, (figures, since, seen) in self._under_way.items():
             if not seen and now - since >= seconds:
                 self._under_way[key] = figures, since, True
-                self.retry(key)
+                self.retry_workload(key)
 
-    def wait_for(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:
+    def set_awaited_clusters(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:
         """Sets the clusters that a workload waits for (room or availability). Empty: it waits for something else."""
         if key not in self._waits_on:
             return
@@ -108,7 +108,7 @@ class RolloutList:
             self._keys_by_cluster.setdefault(cluster, {})[key] = None
         self._waits_on[key] = clusters
 
-    def due(self, most: int) -> list[WorkloadKey]:
+    def take_due_workloads(self, most: int) -> list[WorkloadKey]:
         """Returns at most `most` workloads, the longest due first. Each is due again only for a new reason."""
         found = list(self._due)[:most]
         for key in found:

@@ -59,12 +59,12 @@ class PlannerRules:
     namespace_workloads_max: int = 20_000
 
     @classmethod
-    def of_text(cls, text: str) -> "PlannerRules":
+    def from_text(cls, text: str) -> "PlannerRules":
         """Returns the rules from what text() gave. Unknown names are ignored; missing rules have their default."""
         kinds = {"int": int, "float": float}
         known = {entry.name: kinds[str(getattr(entry.type, "__name__", entry.type))] for entry in fields(cls)}
         given = dict(entry.split("=", 1) for entry in text.split())
         return cls(**{name: known[name](value) for name, value in given.items() if name in known})
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         return " ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))

@@ -36,14 +36,14 @@ class Scalings:
         self.due: dict[WorkloadKey, None] = {}
         self.following: dict[WorkloadKey, tuple[str, ...]] = {}
 
-    def apply(self, event: ScaleEvent) -> None:
+    def apply_event(self, event: ScaleEvent) -> None:
         """Takes one event in; an older one is dropped. Raises BadDeclaration for a number of replicas out of range."""
         key = (event.namespace, event.name)
         if isinstance(event, ScalePolicyDeclared):
             known = self.policies.get(key)
             if known is None or event.generation >= known.generation:
                 self.policies[key] = replace(event, manifest=b"")
-                self._follow(key, event)
+                self._index_followed_classes(key, event)
             return
         if not 0 <= event.replicas <= REPLICAS_MAX:
             raise BadDeclaration(f"replicas: {event.replicas}: expected 0 to {REPLICAS_MAX}")
@@ -51,13 +51,13 @@ class Scalings:
         if decided is None or event.generation > decided.generation:
             self.decided[key] = event
 
-    def _follow(self, key: WorkloadKey, event: ScalePolicyDeclared) -> None:
+    def _index_followed_classes(self, key: WorkloadKey, event: ScalePolicyDeclared) -> None:
         self.following.pop(key, None)
-        classes = _classes_followed(event)
+        classes = _followed_supply_classes(event)
         if classes:
             self.following[key] = classes
 
-    def forget(self, topic: str, key: WorkloadKey) -> None:
+    def forget_record(self, topic: str, key: WorkloadKey) -> None:
         """Forgets a policy or a decision after its tombstone."""
         if topic == SCALE_POLICIES.name:
             self.policies.pop(key, None)
@@ -65,14 +65,18 @@ class Scalings:
         elif topic == SCALE.name:
             self.decided.pop(key, None)
 
-    def index(self, key: WorkloadKey, workload: Workload | None) -> None:
+    def index_workload(self, key: WorkloadKey, workload: Workload | None) -> None:
         """Updates `due`. Call it whenever a workload, its policy or its decision has changed."""
-        if workload is not None and self.newer_of(workload) is not None and not _is_held(workload):
+        if (
+            workload is not None
+            and self.undeclared_decision(workload) is not None
+            and not _has_fixed_replicas(workload)
+        ):
             self.due.setdefault(key)
         else:
             self.due.pop(key, None)
 
-    def put_off(self, key: WorkloadKey) -> None:
+    def put_off_workload(self, key: WorkloadKey) -> None:
         """Removes a workload from `due` because its decision cannot be declared, until it is indexed again."""
         self.due.pop(key, None)
 
@@ -86,35 +90,35 @@ class Scalings:
         decided = self.decided.get(key)
         return "" if decided is None else f"{decided.policy_kind}/{decided.policy}"
 
-    def newest(self, key: WorkloadKey, last: Generation | None) -> Generation | None:
+    def newest_generation(self, key: WorkloadKey, last: Generation | None) -> Generation | None:
         """Returns the newest generation decided or declared for this name. An adopted workload begins from it."""
         decided = self.decided.get(key)
         if decided is None:
             return last
         return decided.generation if last is None else max(last, decided.generation)
 
-    def newer(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
+    def newer_decision(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
         """Returns the decision that is newer than the last declared one; None if there is none or no policy."""
         decided = self.decided.get((one.namespace, one.name))
         if decided is None or not self.scaled_by(one):
             return None
         return decided if last is None or decided.generation > last else None
 
-    def newer_of(self, workload: Workload) -> ScaleDecided | None:
+    def undeclared_decision(self, workload: Workload) -> ScaleDecided | None:
         """Returns the decision that a workload does not follow yet."""
-        return self.newer(workload.declared, workload.declared.scale_generation)
+        return self.newer_decision(workload.declared, workload.declared.scale_generation)
 
     def next_due(self, most: int) -> Iterable[WorkloadKey]:
         """Returns at most `most` of the due workloads, the longest due first."""
         return list(islice(self.due, most))
 
 
-def _is_held(workload: Workload) -> bool:
+def _has_fixed_replicas(workload: Workload) -> bool:
     """Returns whether the workload's replicas must not change now: it is being deleted, adopted or disowned."""
     return workload.declared.deleting or is_in_transfer(workload)
 
 
-def _classes_followed(event: ScalePolicyDeclared) -> tuple[str, ...]:
+def _followed_supply_classes(event: ScalePolicyDeclared) -> tuple[str, ...]:
     """Returns the supply classes that a ScalePolicy names under headroom. Raises BadDeclaration if it is unreadable."""
     if event.kind != OWN_KIND:
         return ()

@@ -2,7 +2,7 @@
 
 from planner.core.knowledge.workload import Workload
 from spillway.api import RequestError
-from spillway.texts import listed
+from spillway.texts import first_names_text
 
 
 def is_in_transfer(workload: Workload) -> bool:
@@ -20,13 +20,13 @@ def refuse_in_transfer(known: Workload | None) -> None:
         return
     name = "/".join(known.key)
     if known.declared.disowning:
-        left = listed(known.parts)
+        left = first_names_text(known.parts)
         raise RequestError(
             "FAILED_PRECONDITION",
             f"workload {name}: Disowning: clusters {left} still have Spillway's marks on it: try again",
         )
     if is_adopting(known):
-        left = listed(part.cluster for part in known.parts.values() if part.adopting)
+        left = first_names_text(part.cluster for part in known.parts.values() if part.adopting)
         raise RequestError(
             "FAILED_PRECONDITION", f"workload {name}: Adopting: it is being taken over in clusters {left}: try again"
         )

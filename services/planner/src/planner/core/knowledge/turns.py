@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
-from spillway.status_details import with_hold
-from spillway.texts import counted
+from spillway.status_details import text_with_hold
+from spillway.texts import counted_noun
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,47 +28,47 @@ class RolloutPart:
     alike: bool = False
 
     @property
-    def counts(self) -> bool:
+    def is_taking_part(self) -> bool:
         """Returns whether the part takes part in the rollout. Parts that leave or were replaced elsewhere do not."""
         return self.part.replicas_kept > 0 and not self.part.removing
 
     @property
-    def has_newest(self) -> bool:
+    def may_run_newest_template(self) -> bool:
         """Returns whether the newest template may run there, even if the part leaves or its cluster is lost."""
         return self.newest and self.part.replicas > 0 and not self.part.removing
 
     @property
     def is_to_roll(self) -> bool:
-        return self.counts and not self.newest and not self.alike and not self.lost
+        return self.is_taking_part and not self.newest and not self.alike and not self.lost
 
     @property
-    def carried_out(self) -> bool:
+    def is_carried_out(self) -> bool:
         """Returns whether the cluster reported the part at its current version."""
         return self.observed is not None and self.observed.version == self.part.version
 
     @property
-    def of_one_template(self) -> bool:
+    def has_earlier_template_alone(self) -> bool:
         """Returns whether the part has an earlier template and was seen with no pods of another one."""
         seen = self.observed
-        return not self.newest and seen is not None and self.carried_out and seen.updated == seen.replicas
+        return not self.newest and seen is not None and self.is_carried_out and seen.updated == seen.replicas
 
     @property
-    def was_mixed(self) -> bool:
+    def has_mixed_templates(self) -> bool:
         """Returns whether the part was last seen with pods of two templates."""
         return self.observed is not None and self.observed.updated < self.observed.replicas
 
     @property
-    def may_be_mixed(self) -> bool:
+    def may_have_mixed_templates(self) -> bool:
         """Returns whether the part was seen with pods of two templates, or may have them by now."""
-        return self.was_mixed or not self.carried_out
+        return self.has_mixed_templates or not self.is_carried_out
 
     @property
-    def in_full(self) -> bool:
+    def is_in_full(self) -> bool:
         """Returns whether all replicas of the part are updated and available, and no others exist."""
         seen = self.observed
         return (
             seen is not None
-            and self.carried_out
+            and self.is_carried_out
             and seen.state == STATE_PRESENT
             and seen.updated == seen.replicas == seen.available >= self.part.replicas
         )
@@ -88,12 +88,12 @@ class RolloutTurn:
     done: int
     total: int
 
-    def text(self, waits_for: str) -> str:
+    def progress_text(self, waits_for: str) -> str:
         """Returns a text for users with the rollout's progress. waits_for: the last part of the text."""
-        return f"rollout {self.done} of {counted(self.total, 'cluster')}: {waits_for}"
+        return f"rollout {self.done} of {counted_noun(self.total, 'cluster')}: {waits_for}"
 
 
-def next_turn(standings: Sequence[RolloutPart]) -> RolloutTurn:
+def next_rollout_turn(standings: Sequence[RolloutPart]) -> RolloutTurn:
     """Chooses the next cluster: one after the other, once all that have the newest template are available in full.
 
     Until one cluster has been available in full, the rollout also waits for lost clusters and for parts that leave. A
@@ -102,38 +102,45 @@ def next_turn(standings: Sequence[RolloutPart]) -> RolloutTurn:
     then pods only unavailable. If several may have them and none was seen, the next status decides. Otherwise the
     cluster with the fewest replicas is next, and the others may go before it.
     """
-    taking_part = [entry for entry in standings if entry.counts]
+    taking_part = [entry for entry in standings if entry.is_taking_part]
     done = [entry for entry in taking_part if entry.newest]
     waiting = [entry for entry in taking_part if entry.is_to_roll]
     oldest = min((entry.number for entry in taking_part), default=0)
-    rolling = [entry for entry in waiting if _is_rolling(entry, oldest)]
-    unknown = [entry for entry in waiting if not entry.carried_out]
-    having = [entry for entry in standings if entry.has_newest]
-    available_once = any(entry.in_full for entry in having)
+    rolling = [entry for entry in waiting if _is_between_templates(entry, oldest)]
+    unknown = [entry for entry in waiting if not entry.is_carried_out]
+    having = [entry for entry in standings if entry.may_run_newest_template]
+    available_once = any(entry.is_in_full for entry in having)
     blocking = [
-        entry for entry in having if not entry.in_full and not (available_once and (entry.lost or not entry.counts))
+        entry
+        for entry in having
+        if not entry.is_in_full and not (available_once and (entry.lost or not entry.is_taking_part))
     ]
-    unsure = [entry for entry in rolling or waiting if not entry.carried_out]
-    if not blocking and len(unsure) > 1 and not any(entry.was_mixed for entry in rolling):
+    unsure = [entry for entry in rolling or waiting if not entry.is_carried_out]
+    if not blocking and len(unsure) > 1 and not any(entry.has_mixed_templates for entry in rolling):
         blocking = unsure  # One of them may be about to roll.
     candidates = sorted(
         rolling or unknown or waiting,
-        key=lambda entry: (not entry.was_mixed, not entry.may_be_mixed, entry.part.replicas, entry.part.cluster),
+        key=lambda entry: (
+            not entry.has_mixed_templates,
+            not entry.may_have_mixed_templates,
+            entry.part.replicas,
+            entry.part.cluster,
+        ),
     )
     blocked_by = min((entry.part.cluster for entry in blocking), default="")
     in_turn = tuple(entry.part.cluster for entry in candidates) if not blocking else ()
     return RolloutTurn(in_turn[:1] if rolling or unknown else in_turn, blocked_by, len(done), len(taking_part))
 
 
-def _is_rolling(entry: RolloutPart, oldest: int) -> bool:
+def _is_between_templates(entry: RolloutPart, oldest: int) -> bool:
     """Returns whether the part is between two earlier templates, so that the newest costs it nothing more."""
-    return entry.was_mixed or (entry.number > oldest and not entry.in_full)
+    return entry.has_mixed_templates or (entry.number > oldest and not entry.is_in_full)
 
 
-def figures(part: Part, observed: WorkloadObserved | None) -> str:
+def rollout_progress_text(part: Part, observed: WorkloadObserved | None) -> str:
     """Returns a text for users: how far a cluster has rolled out the template of its part."""
     if observed is None or observed.version != part.version:
-        return with_hold("not carried out yet", observed)
+        return text_with_hold("not carried out yet", observed)
     if observed.state != STATE_PRESENT:
         return f"{observed.state}: {observed.message}" if observed.message else observed.state
     updated = min(observed.updated, part.replicas)

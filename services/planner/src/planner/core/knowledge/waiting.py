@@ -51,15 +51,15 @@ class WaitingList:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def with_shape(self, shape: Shape) -> Iterator[WorkloadKey]:
+    def workloads_with_shape(self, shape: Shape) -> Iterator[WorkloadKey]:
         return iter(self._keys_by_shape.get(shape, ()))
 
-    def put(self, key: WorkloadKey, shape: Shape, priority: int = 0) -> None:
+    def put_workload(self, key: WorkloadKey, shape: Shape, priority: int = 0) -> None:
         """Adds a workload that waits with this shape. It is due if it did not wait with this shape before."""
         self._priorities[key] = priority
         if self._shapes.get(key) == shape:
             return
-        self.drop(key)
+        self.drop_workload(key)
         self._priorities[key] = priority
         self._shapes[key] = shape
         self._waiting_in[key[0]] += 1
@@ -67,11 +67,11 @@ class WaitingList:
             self._keys_by_shape[shape] = {}
             self._touched.update(dict.fromkeys(self._rooms))
         self._keys_by_shape[shape][key] = None
-        self.retry(key)
+        self.retry_workload(key)
 
-    def drop(self, key: WorkloadKey) -> None:
+    def drop_workload(self, key: WorkloadKey) -> None:
         """Removes a workload that no longer waits."""
-        self.done(key)
+        self.remove_from_due(key)
         self.unsettled.pop(key, None)
         self.for_lent.pop(key, None)
         self._priorities.pop(key, None)
@@ -89,7 +89,7 @@ class WaitingList:
             for rooms in self._rooms.values():
                 rooms.pop(shape, None)
 
-    def in_vain(self, cluster: str, loans: Loans, until: float) -> None:
+    def note_vain_wait(self, cluster: str, loans: Loans, until: float) -> None:
         """Records that a workload waited for nodes that this cluster has lent, and none of its loans changed.
 
         Its bridge or the descheduler may be away. So `answers` returns False, and no workload waits for these nodes,
@@ -97,7 +97,7 @@ class WaitingList:
         """
         self._unanswered[cluster] = loans, until
 
-    def answers(self, cluster: str, loans: Loans, now: float) -> bool:
+    def may_wait_for_lent(self, cluster: str, loans: Loans, now: float) -> bool:
         """Returns whether a wait for the cluster's lent nodes can succeed: not after a wait in vain (see in_vain)."""
         loans_then, until = self._unanswered.get(cluster, (None, now))
         if now < until and loans == loans_then:
@@ -105,11 +105,11 @@ class WaitingList:
         self._unanswered.pop(cluster, None)
         return True
 
-    def touch(self, *clusters: str) -> None:
+    def mark_changed_clusters(self, *clusters: str) -> None:
         """Marks clusters whose rooms may have changed, so that the next look() computes them again."""
         self._touched.update(dict.fromkeys(clusters))
 
-    def retry(self, key: WorkloadKey) -> None:
+    def retry_workload(self, key: WorkloadKey) -> None:
         """Makes a workload due, even if no cluster has room for its shape."""
         if key in self._shapes:
             self._due[key] = None
@@ -122,14 +122,14 @@ class WaitingList:
     def retry_template(self, digest: str) -> None:
         """Makes the workloads of a template due: a missing object may be there now, which no room shows."""
         for key in [key for key, shape in self._shapes.items() if shape.template == digest]:
-            self.retry(key)
+            self.retry_workload(key)
 
-    def begin(self, key: WorkloadKey) -> None:
+    def begin_new_wait(self, key: WorkloadKey) -> None:
         """Starts a new wait of a workload: it waits for something else than before."""
         self.unsettled.pop(key, None)
-        self.retry(key)
+        self.retry_workload(key)
 
-    def tried(self, key: WorkloadKey, rooms_of: Callable[[str, Shape], Rooms]) -> None:
+    def note_tried(self, key: WorkloadKey, rooms_of: Callable[[str, Shape], Rooms]) -> None:
         """Records that a workload was planned on the present rooms, which may differ from those of the last look.
 
         Other workloads may have taken room since that look. The present rooms are stored for its shape. So if that room
@@ -138,15 +138,15 @@ class WaitingList:
         shape = self._shapes.get(key)
         if shape is not None:
             for cluster in self._touched:
-                self._compare(cluster, shape, rooms_of)
-        self.done(key)
+                self._compare_rooms(cluster, shape, rooms_of)
+        self.remove_from_due(key)
 
-    def done(self, key: WorkloadKey) -> None:
+    def remove_from_due(self, key: WorkloadKey) -> None:
         """Removes a workload from the due ones: it was planned on all rooms that have been looked at."""
         self._due.pop(key, None)
         self._anyway.discard(key)
 
-    def look(self, rooms_of: Callable[[str, Shape], Rooms], most: int) -> None:
+    def look_at_changed_clusters(self, rooms_of: Callable[[str, Shape], Rooms], most: int) -> None:
         """Looks at the touched clusters, the longest touched first, until `most` rooms were looked at.
 
         The others come with the next look, so that no request waits for all of them. rooms_of: returns an empty tuple
@@ -159,15 +159,15 @@ class WaitingList:
             del self._touched[cluster]
             looked_at += len(self._keys_by_shape)
             for shape in self._keys_by_shape:
-                self._compare(cluster, shape, rooms_of)
+                self._compare_rooms(cluster, shape, rooms_of)
 
-    def _compare(self, cluster: str, shape: Shape, rooms_of: Callable[[str, Shape], Rooms]) -> None:
+    def _compare_rooms(self, cluster: str, shape: Shape, rooms_of: Callable[[str, Shape], Rooms]) -> None:
         known, keys = self._rooms.setdefault(cluster, {}), self._keys_by_shape[shape]
         before, rooms = known.get(shape, ()), rooms_of(cluster, shape)
         known[shape] = rooms
-        if _grew(before, rooms):
+        if _has_room_grown(before, rooms):
             self._due.update(keys)
-        elif _narrowed(before, rooms):
+        elif _has_room_narrowed(before, rooms):
             self._due.update((key, None) for key in keys if key in self.unsettled)
 
     @property
@@ -175,7 +175,7 @@ class WaitingList:
         """Returns the highest priority of the waiting workloads; None when none waits."""
         return max(self._priorities.values(), default=None)
 
-    def due(self, most: int, above: int | None = None) -> list[WorkloadKey]:
+    def due_workloads(self, most: int, above: int | None = None) -> list[WorkloadKey]:
         """Returns at most `most` workloads: the highest priority first, then in turns of namespaces.
 
         Within a namespace the longest due comes first. So a namespace with thousands of workloads that no room helps
@@ -192,10 +192,10 @@ class WaitingList:
                 by_namespace.setdefault(key[0], deque()).append(key)
         found: list[WorkloadKey] = []
         for _, by_namespace in sorted(by_priority.items(), reverse=True):
-            found += self._in_turns(by_namespace, most - len(found))
+            found += self._take_turns_by_namespace(by_namespace, most - len(found))
         return found
 
-    def _in_turns(self, by_namespace: dict[str, deque[WorkloadKey]], most: int) -> list[WorkloadKey]:
+    def _take_turns_by_namespace(self, by_namespace: dict[str, deque[WorkloadKey]], most: int) -> list[WorkloadKey]:
         """Takes one workload of each namespace in turn. The namespace whose last turn is the oldest begins."""
         found: list[WorkloadKey] = []
         turns = deque(sorted(by_namespace, key=lambda namespace: self._turns.get(namespace, 0)))
@@ -208,7 +208,7 @@ class WaitingList:
                 turns.append(namespace)
         return found
 
-    def hopeful_in(self, cluster: str) -> Iterator[WorkloadKey]:
+    def hopeful_workloads_in(self, cluster: str) -> Iterator[WorkloadKey]:
         """Yields workloads that a cluster's existing nodes may take, by the last look, or that were not looked at."""
         known = self._rooms.get(cluster, {})
         for shape, keys in self._keys_by_shape.items():
@@ -220,18 +220,18 @@ class WaitingList:
         return any(room.possible for rooms in self._rooms.values() for room in rooms.get(shape, ()))
 
 
-def _grew(before: Rooms, after: Rooms) -> bool:
+def _has_room_grown(before: Rooms, after: Rooms) -> bool:
     if len(before) != len(after):
         return bool(after)
     return any(new.certain > old.certain or new.possible > old.possible for old, new in zip(before, after, strict=True))
 
 
-def _narrowed(before: Rooms, after: Rooms) -> bool:
+def _has_room_narrowed(before: Rooms, after: Rooms) -> bool:
     """Returns whether fewer replicas are possible. Workloads that waited for certainty may then go to the next tier."""
     return any(new.possible < old.possible for old, new in zip(before, after, strict=False))
 
 
-def put_or_drop(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:
+def put_or_drop_key(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:
     if member:
         keys.setdefault(key)
     else:

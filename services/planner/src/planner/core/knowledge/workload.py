@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from planner.core.feasibility.admitted import with_overhead
+from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.manifests.templates import (
     BadDeclaration,
     RolloutTemplate,
-    read_earlier,
+    read_earlier_templates,
     read_template,
     template_number,
 )
@@ -78,7 +78,7 @@ class Workload:
     @property
     def unmodelled(self) -> tuple[str, ...]:
         """Returns names, for users, of things that a replica asks for and the planner does not compute."""
-        return with_overhead(self.template.unmodelled, self.shape)
+        return unmodelled_with_overhead(self.template.unmodelled, self.shape)
 
     def template_of(self, part: Part) -> RolloutTemplate:
         """Returns the template that a part has."""
@@ -86,7 +86,7 @@ class Workload:
             return self.template
         return self.earlier.get(template_number(part, self.declared), self.template)
 
-    def shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
+    def possible_shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
         """Returns the two shapes that a new replica in a cluster may have: the newest template's and the part's."""
         part = self.parts.get(cluster)
         return self.shape, self.shape if part is None or part.removing else self.template_of(part).shape
@@ -96,7 +96,7 @@ class Workload:
         return self.shape, *(one.shape for one in self.earlier.values()), *self.declared.rolling_from
 
     @property
-    def names_claims(self) -> bool:
+    def has_volume_claims(self) -> bool:
         """Returns whether any template that may have pods names a volume claim."""
         return any(shape.volume_claims for shape in self.shapes())
 
@@ -145,14 +145,14 @@ def _check_policy(policy: Policy) -> None:
 
 def read_workload(declared: WorkloadDeclared) -> Workload:
     """Returns a workload from its declaration, which was checked before. Raises BadDeclaration if unreadable."""
-    return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier(declared))
+    return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier_templates(declared))
 
 
 def is_orphan(said: WorkloadObserved) -> bool:
     return said.state == STATE_ORPHANED
 
 
-def gives_way(workload: Workload, part: Part) -> bool:
+def is_blocked_by_orphan(workload: Workload, part: Part) -> bool:
     """Returns whether an orphan blocks the part, so that the part leaves the placement.
 
     That is so if the part's cluster reports, at the part's version, an orphan with the workload's name.
@@ -161,7 +161,7 @@ def gives_way(workload: Workload, part: Part) -> bool:
     return said is not None and is_orphan(said) and said.version == part.version and not part.adopting
 
 
-def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
+def refusal_status(workload: Workload, part: Part) -> WorkloadObserved | None:
     """Returns the status of a part at its version if the cluster did not create the object as decided. Else None."""
     observed = workload.statuses.get(part.cluster)
     if observed is None or observed.version != part.version or observed.state not in NOT_CREATED:
@@ -169,14 +169,14 @@ def refused_there(workload: Workload, part: Part) -> WorkloadObserved | None:
     return observed
 
 
-def said_missing(part: Part, said: WorkloadObserved | None) -> tuple[ObjectReference, ...]:
+def reported_missing_objects(part: Part, said: WorkloadObserved | None) -> tuple[ObjectReference, ...]:
     """Returns the objects that a cluster reports as missing for this version of the part; empty if it reports none."""
     if said is None or said.version != part.version or said.state != STATE_DEPENDENCY_MISSING:
         return ()
     return said.missing or UNNAMED
 
 
-def may_say_missing(workload: Workload | None, before: WorkloadObserved | None, said: WorkloadObserved) -> bool:
+def may_change_missing_wait(workload: Workload | None, before: WorkloadObserved | None, said: WorkloadObserved) -> bool:
     """Returns whether a status may begin or end a wait for a missing object.
 
     It may if the previous status or this one reports a missing object. While the part waits, a status of the part's

@@ -79,7 +79,7 @@ WHOLE = frozenset(name for name, kind in KINDS.items() if kind.whole)
 """Kinds that go whole to one cluster: a second cluster would double their identity or their work."""
 
 
-def rolls_with(manifest: Mapping[str, Any]) -> Any:
+def template_content(manifest: Mapping[str, Any]) -> Any:
     """Returns the part of a manifest whose change makes a new template.
 
     For a whole kind that is all but the replicas.
@@ -90,14 +90,14 @@ def rolls_with(manifest: Mapping[str, Any]) -> Any:
     return {field: value for field, value in spec.items() if field != kind.replicas}
 
 
-def first_unchangeable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def first_unchangeable_field(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Returns the first field, by name, that differs between two manifests and that a member lets nobody change."""
     one, other = before["spec"], after["spec"]
     fields = sorted((one.keys() | other.keys()) - KINDS[after["kind"]].changeable)
-    return next((field for field in fields if _as_compared(field, one) != _as_compared(field, other)), "")
+    return next((field for field in fields if _comparable_field(field, one) != _comparable_field(field, other)), "")
 
 
-def _as_compared(field: str, spec: Mapping[str, Any]) -> Any:
+def _comparable_field(field: str, spec: Mapping[str, Any]) -> Any:
     """Returns the field as an API server compares it: an empty part of a selector equals an absent one."""
     value = spec.get(field)
     if field == "selector" and isinstance(value, dict):

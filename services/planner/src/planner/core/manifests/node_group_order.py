@@ -9,26 +9,26 @@ from spillway.model import SPLIT_CHEAPEST, NodeGroup
 Claim = tuple[float, float]
 
 
-def places(split: str, clusters: Iterable[ClusterJoined]) -> dict[str, int]:
+def places_by_cluster(split: str, clusters: Iterable[ClusterJoined]) -> dict[str, int]:
     """Returns each cluster's place in the order of SPLIT_CHEAPEST or SPLIT_SOONEST, from 1; equal clusters share one.
 
     A cluster's place is the place of its best node group. Unknown values (0) come last. Among equally cheap groups the
     sooner is first, and vice versa.
     """
     claims = {
-        cluster.cluster: min((_claim(split, group) for group in cluster.node_groups), default=(inf, inf))
+        cluster.cluster: min((_order_claim(split, group) for group in cluster.node_groups), default=(inf, inf))
         for cluster in clusters
     }
     order = {claim: place for place, claim in enumerate(sorted(set(claims.values())), start=1)}
     return {name: order[claim] for name, claim in claims.items()}
 
 
-def _claim(split: str, group: NodeGroup) -> Claim:
-    price, seconds = _price_of_a_core(group), float(group.lead_time_seconds) or inf
+def _order_claim(split: str, group: NodeGroup) -> Claim:
+    price, seconds = _price_per_core(group), float(group.lead_time_seconds) or inf
     return (price, seconds) if split == SPLIT_CHEAPEST else (seconds, price)
 
 
-def _price_of_a_core(group: NodeGroup) -> float:
+def _price_per_core(group: NodeGroup) -> float:
     """Returns the price per core, so that a large node does not count as expensive because of its size."""
     cores = dict(group.allocatable).get("cpu", 0) / 1000
     return group.cost_per_hour / cores if cores and 0 < group.cost_per_hour < inf else inf

@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from planner.core.manifests.node_group_order import places
+from planner.core.manifests.node_group_order import places_by_cluster
 from planner.core.manifests.strategy_spec import (
     SUPPLY_ORDER,
     SelectorSpec,
     StrategySpec,
     WeightSpec,
     check_split,
-    selector,
-    strategy,
-    weights,
+    read_selector,
+    read_strategy,
+    read_weights,
 )
-from spillway.api import RequestError, invalid
+from spillway.api import RequestError, invalid_argument_error
 from spillway.events import ClusterJoined
 from spillway.kubernetes.pod_shape import INT32_MAX, matches_labels
 from spillway.lending_marks import SUPPLY_CLASS
@@ -123,7 +123,7 @@ class PlacementPolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbi
     metadata: PolicyMetadata = PolicyMetadata()
 
 
-def policy_of(manifest: dict[str, Any]) -> Policy:
+def read_policy(manifest: dict[str, Any]) -> Policy:
     """Returns the policy in a manifest. Raises RequestError with the field, the value and what was expected."""
     try:
         spec = msgspec.convert(manifest, PlacementPolicyManifest).spec
@@ -131,27 +131,33 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
         text, _, path = str(error).partition(" - at `")
         raise RequestError("INVALID_ARGUMENT", f"{KIND}{path.rstrip('`').removeprefix('$')}: {text}") from None
     if len(spec.tiers) > TIERS_MAX:
-        raise invalid(f"{KIND}.spec.tiers", len(spec.tiers), f"at most {TIERS_MAX}")
+        raise invalid_argument_error(f"{KIND}.spec.tiers", len(spec.tiers), f"at most {TIERS_MAX}")
     if len(spec.limits) > LIMITS_MAX:
-        raise invalid(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
-    if (entries := sum(one.entries for one in _selectors(spec))) > SELECTOR_ENTRIES_MAX:
+        raise invalid_argument_error(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
+    if (entries := sum(one.entry_count for one in _selectors(spec))) > SELECTOR_ENTRIES_MAX:
         where = f"{KIND}.spec: names, tiers, regions, zones, labels and exclusions of clusters"
-        raise invalid(where, entries, f"at most {SELECTOR_ENTRIES_MAX} in all")
+        raise invalid_argument_error(where, entries, f"at most {SELECTOR_ENTRIES_MAX} in all")
     if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
-        raise invalid(f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}")
+        raise invalid_argument_error(
+            f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}"
+        )
     if spec.rollout not in (ROLLOUT_ONE, ROLLOUT_ALL):
-        raise invalid(f"{KIND}.spec.rollout", spec.rollout, f"{ROLLOUT_ONE} or {ROLLOUT_ALL}")
+        raise invalid_argument_error(f"{KIND}.spec.rollout", spec.rollout, f"{ROLLOUT_ONE} or {ROLLOUT_ALL}")
     if spec.overflow not in (OVERFLOW_GOES_HOME, OVERFLOW_STAYS):
-        raise invalid(f"{KIND}.spec.overflow", spec.overflow, f"{OVERFLOW_GOES_HOME} or {OVERFLOW_STAYS}")
-    tiers = tuple(_tier(tier, f"{KIND}.spec.tiers[{index}]") for index, tier in enumerate(spec.tiers))
+        raise invalid_argument_error(
+            f"{KIND}.spec.overflow", spec.overflow, f"{OVERFLOW_GOES_HOME} or {OVERFLOW_STAYS}"
+        )
+    tiers = tuple(_read_tier(tier, f"{KIND}.spec.tiers[{index}]") for index, tier in enumerate(spec.tiers))
     if len({tier.name for tier in tiers}) != len(tiers):
-        raise invalid(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
-    limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
+        raise invalid_argument_error(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
+    limits = tuple(_read_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
     if len({limit.cluster for limit in limits}) != len(limits):
-        raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry for each cluster")
+        raise invalid_argument_error(
+            f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry for each cluster"
+        )
     if not -PRIORITY_MAX <= spec.priority <= PRIORITY_MAX:
-        raise invalid(f"{KIND}.spec.priority", spec.priority, f"-{PRIORITY_MAX} to {PRIORITY_MAX}")
-    chosen = strategy(spec.strategy, tiers, limits)
+        raise invalid_argument_error(f"{KIND}.spec.priority", spec.priority, f"-{PRIORITY_MAX} to {PRIORITY_MAX}")
+    chosen = read_strategy(spec.strategy, tiers, limits)
     if spec.work != WORK_ONLINE:
         tiers = _tiers_of_work(spec)
     elif not tiers:
@@ -174,12 +180,16 @@ def _selectors(spec: PlacementPolicySpec) -> Iterator[SelectorSpec]:
 def _tiers_of_work(spec: PlacementPolicySpec) -> tuple[Tier, ...]:
     """Returns the tiers of near-line and offline work: the supply classes in their order, and nothing else."""
     if spec.work not in TIERS_BY_WORK:
-        raise invalid(f"{KIND}.spec.work", spec.work, f"one of {', '.join((WORK_ONLINE, *TIERS_BY_WORK))}")
+        raise invalid_argument_error(
+            f"{KIND}.spec.work", spec.work, f"one of {', '.join((WORK_ONLINE, *TIERS_BY_WORK))}"
+        )
     if spec.tiers:
         names = [tier.name for tier in spec.tiers]
-        raise invalid(f"{KIND}.spec.tiers", names, f"no tiers: work {spec.work} has tiers of its own")
+        raise invalid_argument_error(f"{KIND}.spec.tiers", names, f"no tiers: work {spec.work} has tiers of its own")
     if spec.strategy is not None:
-        raise invalid(f"{KIND}.spec.strategy", spec.strategy.name, f"no strategy: work {spec.work} uses tiers")
+        raise invalid_argument_error(
+            f"{KIND}.spec.strategy", spec.strategy.name, f"no strategy: work {spec.work} uses tiers"
+        )
     return TIERS_BY_WORK[spec.work]
 
 
@@ -191,27 +201,29 @@ def _loss_seconds(after: str) -> int:
     seconds = int(match[1]) * SECONDS_BY_UNIT[match[2]] if match else -1
     if not LOSS_SECONDS_MIN <= seconds <= LOSS_SECONDS_MAX:
         expected = f"{NEVER}, or a duration like 90s, 5m or 1h, from {LOSS_SECONDS_MIN}s to {LOSS_SECONDS_MAX // 3600}h"
-        raise invalid(f"{KIND}.spec.onClusterLoss.after", after, expected)
+        raise invalid_argument_error(f"{KIND}.spec.onClusterLoss.after", after, expected)
     return seconds
 
 
-def _tier(spec: TierSpec, where: str) -> Tier:
+def _read_tier(spec: TierSpec, where: str) -> Tier:
     if not spec.name:
-        raise invalid(f"{where}.name", spec.name, "a name")
-    tier_weights = weights(spec.weights, f"{where}.weights")
+        raise invalid_argument_error(f"{where}.name", spec.name, "a name")
+    tier_weights = read_weights(spec.weights, f"{where}.weights")
     check_split(spec.split, tier_weights, spec.node_groups, where)
-    return Tier(spec.name, selector(spec.clusters, f"{where}.clusters"), spec.split, spec.node_groups, tier_weights)
+    return Tier(
+        spec.name, read_selector(spec.clusters, f"{where}.clusters"), spec.split, spec.node_groups, tier_weights
+    )
 
 
-def _limit(spec: LimitSpec, where: str) -> ClusterLimit:
+def _read_limit(spec: LimitSpec, where: str) -> ClusterLimit:
     if not 0 <= spec.min <= REPLICAS_MAX:
-        raise invalid(f"{where}.min", spec.min, f"0 to {REPLICAS_MAX}")
+        raise invalid_argument_error(f"{where}.min", spec.min, f"0 to {REPLICAS_MAX}")
     if spec.max is not None and not spec.min <= spec.max <= INT32_MAX:
-        raise invalid(f"{where}.max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}")
+        raise invalid_argument_error(f"{where}.max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}")
     return ClusterLimit(spec.cluster, spec.min, -1 if spec.max is None else spec.max)
 
 
-def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
+def is_cluster_selected(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
     """Returns whether the selector selects the cluster: it meets every list that is not empty."""
     return (
         (not selector.names or cluster.cluster in selector.names)
@@ -229,14 +241,14 @@ def supply_class(cluster: ClusterJoined) -> str:
     return dict(cluster.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if cluster.tier == TIER_CLOUD else SUPPLY_DEDICATED)
 
 
-def in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
+def is_in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
     """Returns whether a tier may place in a cluster. If the tier has weights, one of them must select it."""
-    return selects(tier.clusters, cluster) and (not tier.weights or weight_of(tier.weights, cluster) > 0)
+    return is_cluster_selected(tier.clusters, cluster) and (not tier.weights or weight_of(tier.weights, cluster) > 0)
 
 
 def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
     """Returns the largest weight that selects a cluster; 0 when none does."""
-    return max((entry.weight for entry in weights if selects(entry.clusters, cluster)), default=0)
+    return max((entry.weight for entry in weights if is_cluster_selected(entry.clusters, cluster)), default=0)
 
 
 class FleetClusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
@@ -266,7 +278,7 @@ def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: FleetClusters) -> TierC
             cluster.cluster
             for cluster in clusters
             if (cluster.cluster, tier.node_groups) not in placed
-            and in_tier(tier, cluster)
+            and is_in_tier(tier, cluster)
             and (not tier.node_groups or cluster.node_groups)
         ]
         placed.update((name, tier.node_groups) for name in names)
@@ -274,11 +286,11 @@ def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: FleetClusters) -> TierC
     return tuple(found)
 
 
-def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
+def weights_in_tier(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
     """Returns the weight of each cluster of a tier, or its place if the split orders node groups; else empty."""
     wanted = frozenset(names)
     if tier.split in SPLITS_OF_NODE_GROUPS:
-        return places(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))
+        return places_by_cluster(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))
     if not tier.weights:
         return {}
     known = _weights_by_cluster(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.core.manifests import policy as policies
-from spillway.api import RequestError, invalid
-from spillway.kubernetes.pod_shape import convert, matches_labels, selector_of
+from spillway.api import RequestError, invalid_argument_error
+from spillway.kubernetes.pod_shape import convert_manifest_part, matches_labels, selector_of
 from spillway.kubernetes.scheduling_spec import LabelSelector
 from spillway.model import Policy
 
@@ -66,28 +66,28 @@ class ReadPolicy:
     words: Callable[[str], str] = str
 
 
-def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> ReadPolicy:
+def read_propagation_policy(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> ReadPolicy:
     """Reads a PropagationPolicy for this workload.
 
     Raises RequestError with the field, the value and what was expected.
     """
     if manifest.get("apiVersion") != API_VERSION:
-        raise invalid(f"{KIND}.apiVersion", manifest.get("apiVersion"), API_VERSION)
-    _known(manifest, MANIFEST, KIND)
-    spec = _object(manifest.get("spec"), f"{KIND}.spec")
+        raise invalid_argument_error(f"{KIND}.apiVersion", manifest.get("apiVersion"), API_VERSION)
+    _as_object_with_fields(manifest, MANIFEST, KIND)
+    spec = _as_object(manifest.get("spec"), f"{KIND}.spec")
     _check_namespace(manifest, workload)
     reader = _Reader()
-    reader.check_selects(spec.get("resourceSelectors"), workload)
-    placement = _object(spec.get("placement", {}), f"{KIND}.spec.placement")
-    ours = reader.spec(spec, placement)
+    reader.check_selectors(spec.get("resourceSelectors"), workload)
+    placement = _as_object(spec.get("placement", {}), f"{KIND}.spec.placement")
+    ours = reader.read_spec(spec, placement)
     try:
-        found = policies.policy_of({"apiVersion": policies.API_VERSION, "kind": policies.KIND, "spec": ours})
+        found = policies.read_policy({"apiVersion": policies.API_VERSION, "kind": policies.KIND, "spec": ours})
     except RequestError as error:
-        raise error.in_words(reader.in_its_words(error.text)) from None
-    return ReadPolicy(found, tuple(reader.warnings), reader.in_its_words)
+        raise error.with_text(reader.translate_error_text(error.text)) from None
+    return ReadPolicy(found, tuple(reader.warnings), reader.translate_error_text)
 
 
-def means(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+def is_workload_selected(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
     """Returns whether a selector selects the workload, as far as the selectors are readable. Raises RequestError."""
     spec, metadata = manifest.get("spec"), workload.get("metadata") or {}
     selectors = spec.get("resourceSelectors") if isinstance(spec, Mapping) else None
@@ -95,27 +95,27 @@ def means(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
     entries = [{field: value for field, value in entry.items() if value is not None} for entry in given]
     where = f"{KIND}.spec.resourceSelectors"
     same_namespace = (manifest.get("metadata") or {}).get("namespace", "") in ("", metadata.get("namespace"))
-    return same_namespace and any(_selects(entry, workload, metadata, where) for entry in entries)
+    return same_namespace and any(_is_selected_by(entry, workload, metadata, where) for entry in entries)
 
 
-def _object(value: object, where: str) -> dict[str, Any]:
+def _as_object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise invalid(where, value, "an object")
+        raise invalid_argument_error(where, value, "an object")
     return value
 
 
-def _list(value: object, where: str) -> list[Any]:
+def _as_list(value: object, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise invalid(where, value, "a list")
+        raise invalid_argument_error(where, value, "a list")
     return value
 
 
-def _known(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
+def _as_object_with_fields(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
     """Returns the value as an object. Raises RequestError for a field that is not in `fields`."""
-    found = _object(value, where)
+    found = _as_object(value, where)
     for field in found:
         if field not in fields:
-            raise invalid(f"{where}.{field}", found[field], f"one of {', '.join(fields)}")
+            raise invalid_argument_error(f"{where}.{field}", found[field], f"one of {', '.join(fields)}")
     return found
 
 
@@ -124,14 +124,16 @@ def _check_namespace(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -
 
     Without a namespace it is the workload's.
     """
-    metadata = _object(manifest.get("metadata", {}), f"{KIND}.metadata")
-    own = _object(workload.get("metadata"), "metadata").get("namespace") or "default"
+    metadata = _as_object(manifest.get("metadata", {}), f"{KIND}.metadata")
+    own = _as_object(workload.get("metadata"), "metadata").get("namespace") or "default"
     if (metadata.get("namespace") or own) != own:
         text = f"{own}, that of the workload which it is applied with"
-        raise invalid(f"{KIND}.metadata.namespace", metadata["namespace"], text)
+        raise invalid_argument_error(f"{KIND}.metadata.namespace", metadata["namespace"], text)
 
 
-def _selects(entry: Mapping[str, Any], workload: Mapping[str, Any], metadata: Mapping[str, Any], where: str) -> bool:
+def _is_selected_by(
+    entry: Mapping[str, Any], workload: Mapping[str, Any], metadata: Mapping[str, Any], where: str
+) -> bool:
     if any(entry.get(field) != workload.get(field) for field in ("apiVersion", "kind")):
         return False
     namespace = metadata.get("namespace") or "default"
@@ -139,7 +141,7 @@ def _selects(entry: Mapping[str, Any], workload: Mapping[str, Any], metadata: Ma
         return False
     if entry.get("name"):
         return bool(entry["name"] == metadata.get("name"))
-    labels = convert(entry.get("labelSelector", {}), LabelSelector, f"{where}.labelSelector")
+    labels = convert_manifest_part(entry.get("labelSelector", {}), LabelSelector, f"{where}.labelSelector")
     return matches_labels(selector_of(labels, where).requirements, metadata.get("labels") or {})
 
 
@@ -155,7 +157,7 @@ class _Reader:
             "spec.strategy.weights": "spec.placement.replicaScheduling.weightPreference.staticWeightList",
         }
 
-    def in_its_words(self, text: str) -> str:
+    def translate_error_text(self, text: str) -> str:
         """Returns an error text about our policy with the field names of this manifest."""
         path = text.removeprefix(f"{policies.KIND}.")
         for ours in sorted(self._its_fields, key=len, reverse=True):
@@ -163,43 +165,48 @@ class _Reader:
                 return f"{KIND}.{self._its_fields[ours]}{path.removeprefix(ours)}"
         return f"{KIND}, read as a {text}"
 
-    def _is_of(self, ours: str, its: str) -> None:
+    def _note_field_origin(self, ours: str, its: str) -> None:
         """Records that a field of our policy comes from a field of this manifest, for texts of errors."""
         self._its_fields[ours] = its.removeprefix(f"{KIND}.")
 
-    def check_selects(self, selectors: object, workload: Mapping[str, Any]) -> None:
+    def check_selectors(self, selectors: object, workload: Mapping[str, Any]) -> None:
         """Raises RequestError if no selector selects the workload. Warns about selectors that do not."""
         where = f"{KIND}.spec.resourceSelectors"
-        metadata = _object(workload.get("metadata"), "metadata")
+        metadata = _as_object(workload.get("metadata"), "metadata")
         others = []
-        for index, entry in enumerate(_list(selectors, where)):
-            if not _selects(
-                _known(entry, RESOURCE_SELECTOR, f"{where}[{index}]"), workload, metadata, f"{where}[{index}]"
+        for index, entry in enumerate(_as_list(selectors, where)):
+            if not _is_selected_by(
+                _as_object_with_fields(entry, RESOURCE_SELECTOR, f"{where}[{index}]"),
+                workload,
+                metadata,
+                f"{where}[{index}]",
             ):
                 others.append(f"spec.resourceSelectors[{index}]")
-        if len(others) == len(_list(selectors, where)):
+        if len(others) == len(_as_list(selectors, where)):
             text = f"one that means {workload.get('kind')} {metadata.get('name')}, which it is applied with"
-            raise invalid(where, selectors, text)
+            raise invalid_argument_error(where, selectors, text)
         for field in others:
             self._warn(field, "it does not mean the workload, and a policy is of the one that it is applied with")
 
-    def spec(self, spec: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, Any]:
+    def read_spec(self, spec: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, Any]:
         for field in spec:
             if field in SPEC_WITHOUT_EFFECT:
                 self._warn(f"spec.{field}", SPEC_WITHOUT_EFFECT[field])
             elif field == "failover":
-                self._failover(_object(spec[field], f"{KIND}.spec.failover"))
+                self._warn_about_failover(_as_object(spec[field], f"{KIND}.spec.failover"))
             elif field not in ("resourceSelectors", "placement"):
                 self._warn(f"spec.{field}", "not known here")
         self._check_suspension(spec.get("suspension", {}))
-        _known(placement, PLACEMENT, f"{KIND}.spec.placement")
-        tiers, alternatives = self._tiers(placement)
-        strategy = self._strategy(placement, len(tiers) > 1 and alternatives)
+        _as_object_with_fields(placement, PLACEMENT, f"{KIND}.spec.placement")
+        tiers, alternatives = self._read_tiers(placement)
+        strategy = self._read_strategy(placement, len(tiers) > 1 and alternatives)
         if len(tiers) > 1 and alternatives and strategy["name"] not in WITH_ALTERNATIVES:
             text = "one: Aggregated and dynamic weight alone choose among several"
-            raise invalid(f"{KIND}.spec.placement.clusterAffinities", [tier["name"] for tier in tiers], text)
+            raise invalid_argument_error(
+                f"{KIND}.spec.placement.clusterAffinities", [tier["name"] for tier in tiers], text
+            )
         ours: dict[str, Any] = {"strategy": strategy, "tiers": tiers}
-        after = self._after(placement.get("clusterTolerations", []))
+        after = self._read_loss_toleration(placement.get("clusterTolerations", []))
         return ours | ({"onClusterLoss": {"after": after}} if after else {})
 
     def _warn(self, field: str, why: str) -> None:
@@ -207,30 +214,30 @@ class _Reader:
 
     def _check_suspension(self, suspension: object) -> None:
         """Raises RequestError for a suspension: a workload that must not run yet must not be placed."""
-        for field, value in _object(suspension, f"{KIND}.spec.suspension").items():
+        for field, value in _as_object(suspension, f"{KIND}.spec.suspension").items():
             if value:
                 text = "nothing: what is applied is placed and carried out at once"
-                raise invalid(f"{KIND}.spec.suspension.{field}", value, text)
+                raise invalid_argument_error(f"{KIND}.spec.suspension.{field}", value, text)
 
-    def _failover(self, failover: Mapping[str, Any]) -> None:
+    def _warn_about_failover(self, failover: Mapping[str, Any]) -> None:
         for field in failover:
             self._warn(
                 f"spec.failover.{field}",
                 "a cluster's loss is spec.placement.clusterTolerations; replicas that do not run are placed elsewhere",
             )
 
-    def _tiers(self, placement: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    def _read_tiers(self, placement: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
         """Returns the tiers, and whether only one of them is used."""
         where = f"{KIND}.spec.placement"
         if "clusterAffinity" in placement and "clusterAffinities" in placement:
-            raise invalid(f"{where}.clusterAffinities", "both", "clusterAffinity or clusterAffinities")
+            raise invalid_argument_error(f"{where}.clusterAffinities", "both", "clusterAffinity or clusterAffinities")
         if "clusterAffinities" not in placement:
-            affinity = _object(placement.get("clusterAffinity", {}), f"{where}.clusterAffinity")
-            selector = self._selector(affinity, f"{where}.clusterAffinity", "spec.tiers[0].clusters")
+            affinity = _as_object(placement.get("clusterAffinity", {}), f"{where}.clusterAffinity")
+            selector = self._read_selector(affinity, f"{where}.clusterAffinity", "spec.tiers[0].clusters")
             return [{"name": "all", "clusters": selector}], False
-        terms = _list(placement["clusterAffinities"], f"{where}.clusterAffinities")
+        terms = _as_list(placement["clusterAffinities"], f"{where}.clusterAffinities")
         tiers = [
-            self._tier(term, f"{where}.clusterAffinities[{index}]", index, (*NAMED_AFFINITY, "overflowAffinities"))
+            self._read_tier(term, f"{where}.clusterAffinities[{index}]", index, (*NAMED_AFFINITY, "overflowAffinities"))
             for index, term in enumerate(terms)
         ]
         overflow = [
@@ -239,48 +246,52 @@ class _Reader:
             if term.get("overflowAffinities")
         ]
         if overflow and len(terms) > 1:
-            raise invalid(overflow[0][1], "given", "no such field: only one of several clusterAffinities is used")
+            raise invalid_argument_error(
+                overflow[0][1], "given", "no such field: only one of several clusterAffinities is used"
+            )
         for more, at in overflow:
             tiers += [
-                self._tier(term, f"{at}[{index}]", index + 1, NAMED_AFFINITY)
-                for index, term in enumerate(_list(more, at))
+                self._read_tier(term, f"{at}[{index}]", index + 1, NAMED_AFFINITY)
+                for index, term in enumerate(_as_list(more, at))
             ]
         return tiers, not overflow
 
-    def _tier(self, term: object, where: str, number: int, fields: Sequence[str]) -> dict[str, Any]:
-        affinity = _known(term, fields, where)
+    def _read_tier(self, term: object, where: str, number: int, fields: Sequence[str]) -> dict[str, Any]:
+        affinity = _as_object_with_fields(term, fields, where)
         selected = {field: value for field, value in affinity.items() if field in AFFINITY}
-        self._is_of(f"spec.tiers[{number}].name", f"{where}.affinityName")
-        selector = self._selector(selected, where, f"spec.tiers[{number}].clusters")
+        self._note_field_origin(f"spec.tiers[{number}].name", f"{where}.affinityName")
+        selector = self._read_selector(selected, where, f"spec.tiers[{number}].clusters")
         return {"name": affinity.get("affinityName", ""), "clusters": selector}
 
-    def _selector(self, affinity: Mapping[str, Any], where: str, made: str) -> dict[str, Any]:
+    def _read_selector(self, affinity: Mapping[str, Any], where: str, made: str) -> dict[str, Any]:
         """Returns our selector for an affinity. made: the field of our policy that it becomes."""
-        _known(affinity, AFFINITY, where)
+        _as_object_with_fields(affinity, AFFINITY, where)
         for made_field, its in SELECTOR_FIELDS.items():
-            self._is_of(f"{made}.{made_field}", f"{where}.{its}")
+            self._note_field_origin(f"{made}.{made_field}", f"{where}.{its}")
         ours: dict[str, Any] = {
             "names": affinity.get("clusterNames", []),
             "excluded": affinity.get("exclude", []),
             "labelSelector": affinity.get("labelSelector", {}),
         }
-        selected = _known(affinity.get("fieldSelector", {}), ("matchExpressions",), f"{where}.fieldSelector")
+        selected = _as_object_with_fields(
+            affinity.get("fieldSelector", {}), ("matchExpressions",), f"{where}.fieldSelector"
+        )
         fields = selected.get("matchExpressions", [])
-        for index, entry in enumerate(_list(fields, f"{where}.fieldSelector.matchExpressions")):
+        for index, entry in enumerate(_as_list(fields, f"{where}.fieldSelector.matchExpressions")):
             at = f"{where}.fieldSelector.matchExpressions[{index}]"
-            requirement = _known(entry, ("key", "operator", "values"), at)
+            requirement = _as_object_with_fields(entry, ("key", "operator", "values"), at)
             if not isinstance(requirement.get("key"), str) or requirement["key"] not in FIELDS:
-                raise invalid(f"{at}.key", requirement.get("key"), " or ".join(FIELDS))
+                raise invalid_argument_error(f"{at}.key", requirement.get("key"), " or ".join(FIELDS))
             if requirement.get("operator") != "In":
-                raise invalid(f"{at}.operator", requirement.get("operator"), "In")
+                raise invalid_argument_error(f"{at}.operator", requirement.get("operator"), "In")
             if FIELDS[requirement["key"]] in ours:
-                raise invalid(f"{at}.key", requirement["key"], "each field once")
+                raise invalid_argument_error(f"{at}.key", requirement["key"], "each field once")
             if not requirement.get("values"):
-                raise invalid(f"{at}.values", requirement.get("values"), "at least one value")
+                raise invalid_argument_error(f"{at}.values", requirement.get("values"), "at least one value")
             ours[FIELDS[requirement["key"]]] = requirement["values"]
         return ours
 
-    def _strategy(self, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:
+    def _read_strategy(self, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:
         """Returns our strategy for a replicaScheduling, as Karmada would use it. Raises RequestError.
 
         First it warns about weights without effect, then it refuses unknown types and preferences. Then it chooses:
@@ -288,68 +299,72 @@ class _Reader:
         """
         where = f"{KIND}.spec.placement.replicaScheduling"
         scheduling = placement.get("replicaScheduling", {"replicaSchedulingType": "Duplicated"})
-        scheduling = _known(scheduling, SCHEDULING, where)
+        scheduling = _as_object_with_fields(scheduling, SCHEDULING, where)
         kind = scheduling.get("replicaSchedulingType", "Divided")
         preference = scheduling.get("replicaDivisionPreference", "Weighted")
-        weights = _known(scheduling.get("weightPreference", {}), WEIGHTS, f"{where}.weightPreference")
+        weights = _as_object_with_fields(scheduling.get("weightPreference", {}), WEIGHTS, f"{where}.weightPreference")
         weighted = kind == "Divided" and preference == "Weighted"
         for field in weights if not weighted else WEIGHTS[:1] if weights.get("dynamicWeight") else ():
             if weights.get(field):
                 why = "dynamicWeight goes before it" if weighted else "only Divided by Weighted looks at it"
                 self._warn(f"spec.placement.replicaScheduling.weightPreference.{field}", why)
         if kind not in ("Duplicated", "Divided"):
-            raise invalid(f"{where}.replicaSchedulingType", kind, "Duplicated or Divided")
+            raise invalid_argument_error(f"{where}.replicaSchedulingType", kind, "Duplicated or Divided")
         if preference not in ("Weighted", "Aggregated"):
-            raise invalid(f"{where}.replicaDivisionPreference", preference, "Weighted or Aggregated")
+            raise invalid_argument_error(f"{where}.replicaDivisionPreference", preference, "Weighted or Aggregated")
         if kind == "Duplicated":
-            return self._named("Duplicated", placement, alternatives)
+            return self._named_strategy("Duplicated", placement, alternatives)
         if preference == "Aggregated":
-            return self._named("KarmadaAggregated", placement, alternatives)
+            return self._named_strategy("KarmadaAggregated", placement, alternatives)
         dynamic = weights.get("dynamicWeight")
         if dynamic not in (None, "", "AvailableReplicas"):
-            raise invalid(f"{where}.weightPreference.dynamicWeight", dynamic, "AvailableReplicas")
+            raise invalid_argument_error(f"{where}.weightPreference.dynamicWeight", dynamic, "AvailableReplicas")
         if dynamic:
-            return self._named("KarmadaDynamicWeight", placement, alternatives)
+            return self._named_strategy("KarmadaDynamicWeight", placement, alternatives)
         strategy: dict[str, Any] = {"name": "KarmadaStaticWeight"}
         if placement.get("spreadConstraints"):
             self._warn("spec.placement.spreadConstraints", "static weights do not look at them, there as here")
-        rules = list(self._weights(weights.get("staticWeightList", []), f"{where}.weightPreference.staticWeightList"))
-        return strategy | ({"weights": rules} if rules else {}) | _tiers_used(alternatives)
+        rules = list(
+            self._read_weights(weights.get("staticWeightList", []), f"{where}.weightPreference.staticWeightList")
+        )
+        return strategy | ({"weights": rules} if rules else {}) | _tiers_field(alternatives)
 
-    def _named(self, name: str, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:
-        spread = list(self._spread(placement.get("spreadConstraints", [])))
-        return {"name": name} | ({"spread": spread} if spread else {}) | _tiers_used(alternatives)
+    def _named_strategy(self, name: str, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:
+        spread = list(self._read_spread(placement.get("spreadConstraints", [])))
+        return {"name": name} | ({"spread": spread} if spread else {}) | _tiers_field(alternatives)
 
-    def _weights(self, rules: object, where: str) -> Iterator[dict[str, Any]]:
-        for index, entry in enumerate(_list(rules, where)):
-            rule, made = _known(entry, WEIGHT, f"{where}[{index}]"), f"spec.strategy.weights[{index}]"
+    def _read_weights(self, rules: object, where: str) -> Iterator[dict[str, Any]]:
+        for index, entry in enumerate(_as_list(rules, where)):
+            rule, made = _as_object_with_fields(entry, WEIGHT, f"{where}[{index}]"), f"spec.strategy.weights[{index}]"
             at = f"{where}[{index}].targetCluster"
-            self._is_of(made, f"{where}[{index}]")
-            clusters = self._selector(_object(rule.get("targetCluster", {}), at), at, f"{made}.clusters")
+            self._note_field_origin(made, f"{where}[{index}]")
+            clusters = self._read_selector(_as_object(rule.get("targetCluster", {}), at), at, f"{made}.clusters")
             yield {"weight": rule.get("weight"), "clusters": clusters}
 
-    def _spread(self, constraints: object) -> Iterator[dict[str, Any]]:
+    def _read_spread(self, constraints: object) -> Iterator[dict[str, Any]]:
         where = f"{KIND}.spec.placement.spreadConstraints"
-        for index, entry in enumerate(_list(constraints, where)):
-            constraint = _known(entry, SPREAD, f"{where}[{index}]")
+        for index, entry in enumerate(_as_list(constraints, where)):
+            constraint = _as_object_with_fields(entry, SPREAD, f"{where}[{index}]")
             for ours, its in (("by", "spreadByField"), ("min", "minGroups"), ("max", "maxGroups")):
-                self._is_of(f"spec.strategy.spread[{index}].{ours}", f"{where}[{index}].{its}")
+                self._note_field_origin(f"spec.strategy.spread[{index}].{ours}", f"{where}[{index}].{its}")
             if constraint.get("spreadByLabel"):
-                raise invalid(f"{where}[{index}].spreadByLabel", constraint["spreadByLabel"], "spreadByField")
+                raise invalid_argument_error(
+                    f"{where}[{index}].spreadByLabel", constraint["spreadByLabel"], "spreadByField"
+                )
             most = {"max": constraint["maxGroups"]} if constraint.get("maxGroups") else {}
             by = constraint.get("spreadByField", "cluster")
             yield {"by": by, "min": constraint.get("minGroups") or 1} | most
 
-    def _after(self, tolerations: object) -> str:
+    def _read_loss_toleration(self, tolerations: object) -> str:
         """Returns how long a lost cluster is tolerated: the shortest time of its tolerations; empty without one."""
         seconds: list[int] = []
         never = False
         where = f"{KIND}.spec.placement.clusterTolerations"
-        for index, entry in enumerate(_list(tolerations, where)):
-            toleration = _known(entry, TOLERATION, f"{where}[{index}]")
+        for index, entry in enumerate(_as_list(tolerations, where)):
+            toleration = _as_object_with_fields(entry, TOLERATION, f"{where}[{index}]")
             borne = toleration.get("tolerationSeconds")
             if borne is not None and (not isinstance(borne, int) or isinstance(borne, bool)):
-                raise invalid(f"{where}[{index}].tolerationSeconds", borne, "a whole number of seconds")
+                raise invalid_argument_error(f"{where}[{index}].tolerationSeconds", borne, "a whole number of seconds")
             if not _tolerates_loss(toleration):
                 field = f"spec.placement.clusterTolerations[{index}]"
                 self._warn(field, f"clusters have no taints but their loss: {', '.join(LOST_TAINTS)}, NoExecute")
@@ -358,10 +373,10 @@ class _Reader:
             else:
                 never = True
         if seconds:
-            return self._bounded(min(seconds))
+            return self._bounded_duration(min(seconds))
         return policies.NEVER if never else ""
 
-    def _bounded(self, seconds: int) -> str:
+    def _bounded_duration(self, seconds: int) -> str:
         bounded = min(max(seconds, policies.LOSS_SECONDS_MIN), policies.LOSS_SECONDS_MAX)
         if bounded != seconds:
             self._warn("spec.placement.clusterTolerations.tolerationSeconds", f"{seconds} s is taken as {bounded} s")
@@ -370,7 +385,7 @@ class _Reader:
         return f"{bounded // 60}m"
 
 
-def _tiers_used(alternatives: bool) -> dict[str, Any]:
+def _tiers_field(alternatives: bool) -> dict[str, Any]:
     return {"tiers": "Alternatives"} if alternatives else {}
 
 

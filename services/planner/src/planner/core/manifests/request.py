@@ -16,15 +16,22 @@ from planner.core.manifests.kinds import (
     NOT_OURS_TO_SAY,
     STATEFULSET,
     completions_of,
-    rolls_with,
+    template_content,
 )
 from planner.core.manifests.policy import REPLICAS_MAX
 from planner.core.manifests.sizes import check_dependency_sizes, check_sizes
-from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, checked_template
+from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, read_request_template
 from planner.core.manifests.terms import check_terms
-from spillway.api import RequestError, invalid
-from spillway.kubernetes.manifest_text import LABEL_NAME, NAME, canonical, check_name, read_object, said_bytes
-from spillway.kubernetes.pod_shape import convert, matches_labels, selector_of, shape_of
+from spillway.api import RequestError, invalid_argument_error
+from spillway.kubernetes.manifest_text import (
+    LABEL_NAME,
+    NAME,
+    canonical_json,
+    check_name,
+    expanded_text_bytes,
+    read_object,
+)
+from spillway.kubernetes.pod_shape import convert_manifest_part, matches_labels, selector_of, shape_of
 from spillway.kubernetes.scheduling_spec import LabelSelector
 from spillway.model import Policy, Shape
 
@@ -114,7 +121,7 @@ def read_texts(texts: tuple[str, ...]) -> ReadTexts:
     try:
         read.declaration = read_manifests(texts)
     except RequestError as error:
-        read.refusal = error.in_words(error.text)  # Without its traceback, whose frames hold large values.
+        read.refusal = error.with_text(error.text)  # Without its traceback, whose frames hold large values.
     return read
 
 
@@ -126,16 +133,18 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
     if isinstance(texts, ReadTexts):
         if texts.declaration is None:
             assert texts.refusal is not None, "what was read says one of both"
-            raise texts.refusal.in_words(texts.refusal.text)
+            raise texts.refusal.with_text(texts.refusal.text)
         return texts.declaration
     if sum(map(len, texts)) > KEPT_CHARACTERS_MAX:
-        return _read(_objects(texts))
-    kept = _kept(tuple(map(str, texts)))  # Plain strings: a ReadManifest also holds its JSON.
+        return _read_declaration(_parse_objects(texts))
+    kept = _kept_declaration(tuple(map(str, texts)))  # Plain strings: a ReadManifest also holds its JSON.
     if kept.declaration is not None:
         return kept.declaration
-    objects = _objects(texts)
-    small = sum(map(said_bytes, objects)) <= KEPT_CHARACTERS_MAX  # A YAML alias can repeat a long text many times.
-    declaration = _read(objects)
+    objects = _parse_objects(texts)
+    small = (
+        sum(map(expanded_text_bytes, objects)) <= KEPT_CHARACTERS_MAX
+    )  # A YAML alias can repeat a long text many times.
+    declaration = _read_declaration(objects)
     if small:
         kept.declaration = declaration
     return declaration
@@ -149,43 +158,45 @@ class _KeptDeclaration:
 
 
 @lru_cache(maxsize=READ_KEPT_MAX)
-def _kept(_: tuple[str, ...]) -> _KeptDeclaration:
+def _kept_declaration(_: tuple[str, ...]) -> _KeptDeclaration:
     return _KeptDeclaration()
 
 
-def _read(objects: Sequence[dict[str, Any]]) -> Declaration:
+def _read_declaration(objects: Sequence[dict[str, Any]]) -> Declaration:
     policy_manifests = [entry for entry in objects if entry.get("kind") in POLICY_KINDS]
     if len(policy_manifests) > 1:
-        raise invalid("manifests", f"{len(policy_manifests)} {policies.KIND}", f"at most one {policies.KIND}")
+        raise invalid_argument_error(
+            "manifests", f"{len(policy_manifests)} {policies.KIND}", f"at most one {policies.KIND}"
+        )
     dependencies = [entry for entry in objects if entry.get("kind") in DEPENDENCY_KINDS]
     workloads = [entry for entry in objects if entry.get("kind") not in (*POLICY_KINDS, *DEPENDENCY_KINDS)]
     if len(workloads) != 1:
         named = ", ".join(str(entry.get("kind")) for entry in workloads) or "none"
-        raise invalid("manifests", named, f"exactly one of {KIND_NAMES}")
+        raise invalid_argument_error("manifests", named, f"exactly one of {KIND_NAMES}")
     workload = _without_nulls(workloads[0])
-    read = _policy(policy_manifests, workload)
+    read = _policy_for_workload(policy_manifests, workload)
     dropped = [warning for manifest in (workload, *dependencies) for warning in _drop_finalizers(manifest)]
-    declaration = _declaration(workload, dependencies, read.policy)
+    declaration = _build_declaration(workload, dependencies, read.policy)
     return replace(declaration, warnings=(*read.warnings, *dropped), policy_words=read.words)
 
 
-def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.ReadPolicy:
+def _policy_for_workload(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.ReadPolicy:
     """Returns the policy for a workload: a PlacementPolicy, a PropagationPolicy, or the default policy."""
     if not manifests:
         return propagation.ReadPolicy(policies.DEFAULT_POLICY, ())
     manifest = _without_nulls(manifests[0])
     if manifest["kind"] == propagation.KIND:
-        return propagation.read(manifest, workload)
+        return propagation.read_propagation_policy(manifest, workload)
     if manifest.get("apiVersion") != policies.API_VERSION:
-        raise invalid(f"{policies.KIND}.apiVersion", manifest.get("apiVersion"), policies.API_VERSION)
-    return propagation.ReadPolicy(policies.policy_of(manifest), ())
+        raise invalid_argument_error(f"{policies.KIND}.apiVersion", manifest.get("apiVersion"), policies.API_VERSION)
+    return propagation.ReadPolicy(policies.read_policy(manifest), ())
 
 
-def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
+def _parse_objects(texts: Sequence[str]) -> list[dict[str, Any]]:
     if not texts:
-        raise invalid("manifests", [], f"one of {KIND_NAMES}")
+        raise invalid_argument_error("manifests", [], f"one of {KIND_NAMES}")
     if len(texts) > MANIFESTS_MAX:
-        raise invalid("manifests", len(texts), f"at most {MANIFESTS_MAX} objects")
+        raise invalid_argument_error("manifests", len(texts), f"at most {MANIFESTS_MAX} objects")
     return [read_object(text, f"manifests[{index}]") for index, text in enumerate(texts)]
 
 
@@ -196,53 +207,55 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]], policy: Policy) -> Declaration:
+def _build_declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]], policy: Policy) -> Declaration:
     kind = KINDS.get(str(workload.get("kind")))
     if kind is None:
-        raise invalid("kind", workload.get("kind"), f"{KIND_NAMES}, ConfigMap, Service or PlacementPolicy")
+        raise invalid_argument_error(
+            "kind", workload.get("kind"), f"{KIND_NAMES}, ConfigMap, Service or PlacementPolicy"
+        )
     if workload.get("apiVersion") != kind.api_version:
-        raise invalid(f"{kind.name}.apiVersion", workload.get("apiVersion"), kind.api_version)
-    namespace, name = _names(workload, kind.name, NAME)
-    _known(workload, MANIFEST, kind.name)
+        raise invalid_argument_error(f"{kind.name}.apiVersion", workload.get("apiVersion"), kind.api_version)
+    namespace, name = _namespace_and_name(workload, kind.name, NAME)
+    _check_fields(workload, MANIFEST, kind.name)
     spec = workload.get("spec")
     if not isinstance(spec, dict):
-        raise invalid(f"{kind.name}.spec", spec, "an object")
+        raise invalid_argument_error(f"{kind.name}.spec", spec, "an object")
     if kind.name == JOB:
         _check_job(spec)
-    _known(spec, kind.fields, f"{kind.name}.spec")
-    replicas = _replicas(workload)
+    _check_fields(spec, kind.fields, f"{kind.name}.spec")
+    replicas = _read_replicas(workload)
     _check_template(spec, kind.name)
     if kind.name == STATEFULSET:
         _check_statefulset(spec)
     elif kind.name != JOB:
         _check_strategy(spec)
-    manifest = _as_declared(workload, namespace)
+    manifest = _canonical_manifest(workload, namespace)
     check_terms(spec["template"]["spec"], f"{kind.name}.spec.template.spec")
-    pods = checked_template(manifest, namespace)
+    pods = read_request_template(manifest, namespace)
     return Declaration(
         kind=kind.name,
         namespace=namespace,
         name=name,
         manifest=manifest,
-        template=canonical(rolls_with(workload)),
+        template=canonical_json(template_content(workload)),
         replicas=replicas,
         surge=pods.surge,
         shape=replace(pods.shape, unmodelled=(*pods.unmodelled, *_unmodelled(spec))),
         policy=policy,
-        dependencies=tuple(_dependency(entry, namespace) for entry in dependencies),
+        dependencies=tuple(_read_dependency(entry, namespace) for entry in dependencies),
     )
 
 
-def _as_declared(workload: Mapping[str, Any], namespace: str) -> bytes:
+def _canonical_manifest(workload: Mapping[str, Any], namespace: str) -> bytes:
     """Returns the manifest to keep. Raises RequestError for values that JSON lacks; in pods it names the field."""
     try:
-        return canonical(_without_status(workload, namespace))
+        return canonical_json(_without_status(workload, namespace))
     except RequestError:
         shape_of(workload["spec"]["template"], namespace, f"{workload['kind']}.spec.template")
         raise
 
 
-def _replicas(workload: Mapping[str, Any]) -> int | None:
+def _read_replicas(workload: Mapping[str, Any]) -> int | None:
     """Returns the replicas of a manifest; None if it has none. A Job has its parallelism, at most its completions."""
     kind, spec = KINDS[workload["kind"]], workload["spec"]
     given = spec.get(kind.replicas, 1 if kind.name == JOB else None)
@@ -266,34 +279,34 @@ def _check_statefulset(spec: Mapping[str, Any]) -> None:
     where = f"{STATEFULSET}.spec"
     policy = spec.get("podManagementPolicy", "OrderedReady")
     if policy not in ("OrderedReady", "Parallel"):
-        raise invalid(f"{where}.podManagementPolicy", policy, "OrderedReady or Parallel")
+        raise invalid_argument_error(f"{where}.podManagementPolicy", policy, "OrderedReady or Parallel")
     strategy = spec.get("updateStrategy", {})
     if not isinstance(strategy, dict):
-        raise invalid(f"{where}.updateStrategy", strategy, "an object")
-    _known(strategy, STRATEGY, f"{where}.updateStrategy")
+        raise invalid_argument_error(f"{where}.updateStrategy", strategy, "an object")
+    _check_fields(strategy, STRATEGY, f"{where}.updateStrategy")
     if strategy.get("type", "RollingUpdate") not in ("RollingUpdate", "OnDelete"):
-        raise invalid(f"{where}.updateStrategy.type", strategy["type"], "RollingUpdate or OnDelete")
+        raise invalid_argument_error(f"{where}.updateStrategy.type", strategy["type"], "RollingUpdate or OnDelete")
     if isinstance(strategy.get("rollingUpdate"), dict):
-        _known(strategy["rollingUpdate"], STATEFUL_UPDATE, f"{where}.updateStrategy.rollingUpdate")
+        _check_fields(strategy["rollingUpdate"], STATEFUL_UPDATE, f"{where}.updateStrategy.rollingUpdate")
 
 
 def _check_job(spec: Mapping[str, Any]) -> None:
     for field, why in NOT_OURS_TO_SAY.items():
         if field in spec:
-            raise invalid(f"{JOB}.spec.{field}", spec[field], f"nothing: {why}")
+            raise invalid_argument_error(f"{JOB}.spec.{field}", spec[field], f"nothing: {why}")
     if "completions" in spec:
         check_replicas(spec["completions"], f"{JOB}.spec.completions")
     template = spec.get("template")
     pod = template.get("spec") if isinstance(template, dict) else None
     restarts = pod.get("restartPolicy", "Always") if isinstance(pod, dict) else "Never"
     if restarts not in ("Never", "OnFailure"):
-        raise invalid(f"{JOB}.spec.template.spec.restartPolicy", restarts, "Never or OnFailure")
+        raise invalid_argument_error(f"{JOB}.spec.template.spec.restartPolicy", restarts, "Never or OnFailure")
 
 
 def check_replicas(replicas: object, where: str) -> int:
     """Returns the number of replicas. Raises RequestError when it is no integer in range."""
     if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= REPLICAS_MAX:
-        raise invalid(where, replicas, f"an integer, 0 to {REPLICAS_MAX}")
+        raise invalid_argument_error(where, replicas, f"an integer, 0 to {REPLICAS_MAX}")
     return replicas
 
 
@@ -301,23 +314,23 @@ def _check_template(spec: Mapping[str, Any], kind: str) -> None:
     where = f"{kind}.spec.template"
     template = spec.get("template")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise invalid(where, template, "a pod template with a spec")
-    _known(template, frozenset(("metadata", "spec")), where)
+        raise invalid_argument_error(where, template, "a pod template with a spec")
+    _check_fields(template, frozenset(("metadata", "spec")), where)
     if not isinstance(template.get("metadata") or {}, dict):
-        raise invalid(f"{where}.metadata", template["metadata"], "an object")
-    _known(template["spec"], POD_SPEC, f"{where}.spec")
+        raise invalid_argument_error(f"{where}.metadata", template["metadata"], "an object")
+    _check_fields(template["spec"], POD_SPEC, f"{where}.spec")
     check_sizes(spec, kind)
     for field_name in ("containers", "initContainers"):
-        for index, container in enumerate(_list(template["spec"], field_name, where)):
+        for index, container in enumerate(_list_field(template["spec"], field_name, where)):
             path = f"{where}.spec.{field_name}[{index}]"
             if not isinstance(container, dict):
-                raise invalid(path, container, "an object")
-            _known(container, CONTAINER, path)
+                raise invalid_argument_error(path, container, "an object")
+            _check_fields(container, CONTAINER, path)
             for field in ("name", "image"):
                 if not isinstance(container.get(field), str) or not container[field]:
-                    raise invalid(f"{path}.{field}", container.get(field), "a text")
+                    raise invalid_argument_error(f"{path}.{field}", container.get(field), "a text")
             if isinstance(container.get("resources"), dict):
-                _known(container["resources"], RESOURCES, f"{path}.resources")
+                _check_fields(container["resources"], RESOURCES, f"{path}.resources")
     if kind != JOB:  # The cluster makes a Job's selector.
         _check_selector(spec, template, kind)
 
@@ -326,15 +339,15 @@ def _check_strategy(spec: Mapping[str, Any]) -> None:
     where = "Deployment.spec.strategy"
     strategy = spec.get("strategy")
     if isinstance(strategy, dict):
-        _known(strategy, STRATEGY, where)
+        _check_fields(strategy, STRATEGY, where)
         if isinstance(strategy.get("rollingUpdate"), dict):
-            _known(strategy["rollingUpdate"], ROLLING_UPDATE, f"{where}.rollingUpdate")
+            _check_fields(strategy["rollingUpdate"], ROLLING_UPDATE, f"{where}.rollingUpdate")
 
 
-def _list(spec: Mapping[str, Any], field: str, where: str) -> list[Any]:
+def _list_field(spec: Mapping[str, Any], field: str, where: str) -> list[Any]:
     value = spec.get(field) or []
     if not isinstance(value, list):
-        raise invalid(f"{where}.spec.{field}", value, "a list")
+        raise invalid_argument_error(f"{where}.spec.{field}", value, "a list")
     return value
 
 
@@ -342,38 +355,38 @@ def _check_selector(spec: Mapping[str, Any], template: Mapping[str, Any], kind: 
     where = f"{kind}.spec.selector"
     metadata = template.get("metadata", {})
     if not isinstance(metadata, dict):
-        raise invalid(f"{kind}.spec.template.metadata", metadata, "an object")
-    labels = convert(metadata.get("labels", {}), dict[str, str], f"{kind}.spec.template.metadata.labels")
-    selector = selector_of(convert(spec.get("selector", {}), LabelSelector, where), where)
+        raise invalid_argument_error(f"{kind}.spec.template.metadata", metadata, "an object")
+    labels = convert_manifest_part(metadata.get("labels", {}), dict[str, str], f"{kind}.spec.template.metadata.labels")
+    selector = selector_of(convert_manifest_part(spec.get("selector", {}), LabelSelector, where), where)
     if not selector.requirements:
-        raise invalid(where, spec.get("selector"), "at least one label")
+        raise invalid_argument_error(where, spec.get("selector"), "at least one label")
     if not matches_labels(selector.requirements, labels):
-        raise invalid(where, spec["selector"], f"labels of the template, {labels}")
+        raise invalid_argument_error(where, spec["selector"], f"labels of the template, {labels}")
 
 
-def _dependency(manifest: dict[str, Any], namespace: str) -> DependencyManifest:
+def _read_dependency(manifest: dict[str, Any], namespace: str) -> DependencyManifest:
     kind = manifest["kind"]
     if manifest.get("apiVersion") != DEPENDENCY_KINDS[kind]:
-        raise invalid(f"{kind}.apiVersion", manifest.get("apiVersion"), DEPENDENCY_KINDS[kind])
+        raise invalid_argument_error(f"{kind}.apiVersion", manifest.get("apiVersion"), DEPENDENCY_KINDS[kind])
     check_dependency_sizes(manifest)
-    own_namespace, name = _names(manifest, kind, NAME)
+    own_namespace, name = _namespace_and_name(manifest, kind, NAME)
     given = (manifest.get("metadata") or {}).get("namespace")
     if given and own_namespace != namespace:
-        raise invalid(f"{kind}.metadata.namespace", own_namespace, f"the workload's, {namespace}")
-    return DependencyManifest(kind, name, canonical(_without_status(manifest, namespace)))
+        raise invalid_argument_error(f"{kind}.metadata.namespace", own_namespace, f"the workload's, {namespace}")
+    return DependencyManifest(kind, name, canonical_json(_without_status(manifest, namespace)))
 
 
-def _names(manifest: Mapping[str, Any], where: str, pattern: re.Pattern[str]) -> tuple[str, str]:
+def _namespace_and_name(manifest: Mapping[str, Any], where: str, pattern: re.Pattern[str]) -> tuple[str, str]:
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
-        raise invalid(f"{where}.metadata", metadata, "an object with a name")
+        raise invalid_argument_error(f"{where}.metadata", metadata, "an object with a name")
     return (
         check_name(metadata.get("namespace") or "default", f"{where}.metadata.namespace", LABEL_NAME, 63),
         check_name(metadata.get("name"), f"{where}.metadata.name", pattern, 253),
     )
 
 
-def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+def _check_fields(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     for field in value:
         if field not in known:
             close = difflib.get_close_matches(str(field), known, n=1)

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Final
 
 from planner.core.manifests.terms import check_length, label_texts
-from spillway.api import invalid
+from spillway.api import invalid_argument_error
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX
 from spillway.kubernetes.objects import is_object_name
 from spillway.kubernetes.term_bounds import LABELS_MAX, RESOURCES_MAX
@@ -70,16 +70,21 @@ def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
     for field, most in OF_POD.items():
         _check_count(pod, field, most, f"{where}.spec")
     _check_containers(pod, f"{where}.spec")
-    sources = sum(len(_list(_object(volume.get("projected")), "sources")) for volume in _objects(pod, "volumes"))
+    sources = sum(
+        len(_list_or_empty(_object_or_empty(volume.get("projected")), "sources"))
+        for volume in _object_entries(pod, "volumes")
+    )
     if sources > SOURCES_MAX:
-        raise invalid(f"{where}.spec.volumes.projected.sources", f"{sources} entries", f"at most {SOURCES_MAX}")
+        raise invalid_argument_error(
+            f"{where}.spec.volumes.projected.sources", f"{sources} entries", f"at most {SOURCES_MAX}"
+        )
     for field in NAMES:
         if isinstance(pod.get(field), str):
             check_length(pod[field], f"{where}.spec.{field}", NAME_LENGTH_MAX)
     for holder, bounds in (("dnsConfig", OF_DNS), ("securityContext", OF_SECURITY)):
         for field, most in bounds.items():
-            _check_count(_object(pod.get(holder)), field, most, f"{where}.spec.{holder}")
-    _check_keys(_object(template.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{where}.metadata")
+            _check_count(_object_or_empty(pod.get(holder)), field, most, f"{where}.spec.{holder}")
+    _check_keys(_object_or_empty(template.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{where}.metadata")
     _check_resources(pod, f"{where}.spec")
     _check_references(pod, f"{where}.spec")
 
@@ -87,21 +92,21 @@ def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
 def check_dependency_sizes(manifest: Mapping[str, Any]) -> None:
     """Checks a ConfigMap or Service that goes along with a workload, as check_sizes checks a template."""
     kind = manifest["kind"]
-    _check_keys(_object(manifest.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{kind}.metadata")
+    _check_keys(_object_or_empty(manifest.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{kind}.metadata")
     for field in ("data", "binaryData"):
         _check_keys(manifest, field, CONFIG_MAP_KEYS_MAX, kind)
-    _check_count(_object(manifest.get("spec")), "ports", SERVICE_PORTS_MAX, f"{kind}.spec")
+    _check_count(_object_or_empty(manifest.get("spec")), "ports", SERVICE_PORTS_MAX, f"{kind}.spec")
 
 
 def _check_labels(spec: Mapping[str, Any], kind: str) -> None:
-    selector, metadata = _object(spec.get("selector")), _object(spec["template"].get("metadata"))
+    selector, metadata = _object_or_empty(spec.get("selector")), _object_or_empty(spec["template"].get("metadata"))
     _check_count(selector, "matchExpressions", LABELS_MAX, f"{kind}.spec.selector")
     for labels, field in (
-        (_object(metadata.get("labels")), f"{kind}.spec.template.metadata.labels"),
-        (_object(selector.get("matchLabels")), f"{kind}.spec.selector.matchLabels"),
+        (_object_or_empty(metadata.get("labels")), f"{kind}.spec.template.metadata.labels"),
+        (_object_or_empty(selector.get("matchLabels")), f"{kind}.spec.selector.matchLabels"),
     ):
         if len(labels) > LABELS_MAX:
-            raise invalid(field, f"{len(labels)} entries", f"at most {LABELS_MAX}")
+            raise invalid_argument_error(field, f"{len(labels)} entries", f"at most {LABELS_MAX}")
         for at, text, most in label_texts(labels, field):
             if isinstance(text, str):
                 check_length(text, at, most)
@@ -111,49 +116,60 @@ def _check_containers(pod: Mapping[str, Any], where: str) -> None:
     """Raises RequestError for the first limit that is exceeded: entries of one container, entries of all containers
     together, words and headers of all, then texts of ports. Counts come first, as single entries cost time."""
     for kind in CONTAINERS:
-        for index, container in enumerate(_list(pod, kind)):
+        for index, container in enumerate(_list_or_empty(pod, kind)):
             for field, most in OF_CONTAINER.items():
-                _check_count(_object(container), field, most, f"{where}.{kind}[{index}]")
+                _check_count(_object_or_empty(container), field, most, f"{where}.{kind}[{index}]")
     for fields, most in OF_ALL_CONTAINERS.items():
-        count = sum(len(_list(container, field)) for container in _containers(pod) for field in fields)
+        count = sum(len(_list_or_empty(container, field)) for container in _containers(pod) for field in fields)
         if count > most:
             named = f"{where}.containers.{' and '.join(fields)}"
-            raise invalid(named, f"{count} entries in all containers", f"at most {most}")
-    for what, of_one, most in (("command and args", _words, WORDS_MAX), ("httpHeaders", _headers, HEADERS_MAX)):
+            raise invalid_argument_error(named, f"{count} entries in all containers", f"at most {most}")
+    for what, of_one, most in (
+        ("command and args", _command_word_count, WORDS_MAX),
+        ("httpHeaders", _header_count, HEADERS_MAX),
+    ):
         count = sum(map(of_one, _containers(pod)))
         if count > most:
-            raise invalid(f"{where}.containers.{what}", f"{count} entries in all containers", f"at most {most}")
+            raise invalid_argument_error(
+                f"{where}.containers.{what}", f"{count} entries in all containers", f"at most {most}"
+            )
     for container in _containers(pod):
-        for port in _objects(container, "ports"):
+        for port in _object_entries(container, "ports"):
             for field in ("hostIP", "protocol"):
                 if isinstance(port.get(field), str):
                     check_length(port[field], f"{where}.containers.ports.{field}", NAME_LENGTH_MAX)
 
 
-def _words(container: Mapping[str, Any]) -> int:
-    execs = (_object(handler.get("exec")) for handler in _handlers(container))
-    return sum(len(_list(holder, field)) for holder in (container, *execs) for field in ("command", "args"))
+def _command_word_count(container: Mapping[str, Any]) -> int:
+    execs = (_object_or_empty(handler.get("exec")) for handler in _handlers(container))
+    return sum(len(_list_or_empty(holder, field)) for holder in (container, *execs) for field in ("command", "args"))
 
 
-def _headers(container: Mapping[str, Any]) -> int:
-    return sum(len(_list(_object(handler.get("httpGet")), "httpHeaders")) for handler in _handlers(container))
+def _header_count(container: Mapping[str, Any]) -> int:
+    return sum(
+        len(_list_or_empty(_object_or_empty(handler.get("httpGet")), "httpHeaders")) for handler in _handlers(container)
+    )
 
 
 def _handlers(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields the handlers of a container's probes and hooks."""
-    hooks = _object(container.get("lifecycle"))
-    yield from (_object(container.get(probe)) for probe in ("livenessProbe", "readinessProbe", "startupProbe"))
-    yield from (_object(hooks.get(hook)) for hook in ("postStart", "preStop"))
+    hooks = _object_or_empty(container.get("lifecycle"))
+    yield from (_object_or_empty(container.get(probe)) for probe in ("livenessProbe", "readinessProbe", "startupProbe"))
+    yield from (_object_or_empty(hooks.get(hook)) for hook in ("postStart", "preStop"))
 
 
 def _check_resources(pod: Mapping[str, Any], where: str) -> None:
     owners = [pod, *_containers(pod)]
     named = [
-        _object(_object(owner.get("resources")).get(field)) for owner in owners for field in ("requests", "limits")
+        _object_or_empty(_object_or_empty(owner.get("resources")).get(field))
+        for owner in owners
+        for field in ("requests", "limits")
     ]
-    names = {name for name in chain(*named, _object(pod.get("overhead"))) if isinstance(name, str)}
+    names = {name for name in chain(*named, _object_or_empty(pod.get("overhead"))) if isinstance(name, str)}
     if len(names) > RESOURCES_MAX:
-        raise invalid(f"{where}.containers.resources", f"{len(names)} names of resources", f"at most {RESOURCES_MAX}")
+        raise invalid_argument_error(
+            f"{where}.containers.resources", f"{len(names)} names of resources", f"at most {RESOURCES_MAX}"
+        )
     for name in sorted(names):
         check_length(name, f"{where}.containers.resources", KEY_LENGTH_MAX)
 
@@ -162,65 +178,65 @@ def _check_references(pod: Mapping[str, Any], where: str) -> None:
     found = set(_references(pod))
     if len(found) > REFERENCES_MAX:
         what = f"{len(found)} ConfigMaps, Secrets, claims, accounts and classes"
-        raise invalid(where, what, f"at most {REFERENCES_MAX}")
+        raise invalid_argument_error(where, what, f"at most {REFERENCES_MAX}")
     for kind, name in sorted(found):
         field = f"{where}: the name of a {kind}"
         check_length(name, field, NAME_LENGTH_MAX)
         if not is_object_name(name):
-            raise invalid(field, name, "a valid object name: lower-case letters, digits, '-' and '.'")
+            raise invalid_argument_error(field, name, "a valid object name: lower-case letters, digits, '-' and '.'")
 
 
 def _references(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (kind, name) of objects that the propagator asks clusters for (its core/manifests), and optional ones."""
     for container in _containers(pod):
-        for source in _objects(container, "envFrom"):
-            yield from _named("ConfigMap", source.get("configMapRef"))
-            yield from _named("Secret", source.get("secretRef"))
-        for variable in _objects(container, "env"):
-            source = _object(variable.get("valueFrom"))
-            yield from _named("ConfigMap", source.get("configMapKeyRef"))
-            yield from _named("Secret", source.get("secretKeyRef"))
-    for volume in _objects(pod, "volumes"):
-        yield from _named("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
-        yield from _named("Secret", volume.get("secret"), "secretName")
-        for source in (volume, *_objects(_object(volume.get("projected")), "sources")):
-            yield from _named("ConfigMap", source.get("configMap"))
-            yield from _named("Secret", source.get("secret"))
-    yield from _named("ServiceAccount", pod, "serviceAccountName")
-    yield from _named("PriorityClass", pod, "priorityClassName")
-    yield from _named("RuntimeClass", pod, "runtimeClassName")
+        for source in _object_entries(container, "envFrom"):
+            yield from _named_reference("ConfigMap", source.get("configMapRef"))
+            yield from _named_reference("Secret", source.get("secretRef"))
+        for variable in _object_entries(container, "env"):
+            source = _object_or_empty(variable.get("valueFrom"))
+            yield from _named_reference("ConfigMap", source.get("configMapKeyRef"))
+            yield from _named_reference("Secret", source.get("secretKeyRef"))
+    for volume in _object_entries(pod, "volumes"):
+        yield from _named_reference("PersistentVolumeClaim", volume.get("persistentVolumeClaim"), "claimName")
+        yield from _named_reference("Secret", volume.get("secret"), "secretName")
+        for source in (volume, *_object_entries(_object_or_empty(volume.get("projected")), "sources")):
+            yield from _named_reference("ConfigMap", source.get("configMap"))
+            yield from _named_reference("Secret", source.get("secret"))
+    yield from _named_reference("ServiceAccount", pod, "serviceAccountName")
+    yield from _named_reference("PriorityClass", pod, "priorityClassName")
+    yield from _named_reference("RuntimeClass", pod, "runtimeClassName")
 
 
-def _named(kind: str, selector: object, field: str = "name") -> Iterator[tuple[str, str]]:
-    name = _object(selector).get(field)
+def _named_reference(kind: str, selector: object, field: str = "name") -> Iterator[tuple[str, str]]:
+    name = _object_or_empty(selector).get(field)
     if isinstance(name, str) and name:
         yield kind, name
 
 
 def _check_count(holder: Mapping[str, Any], field: str, most: int, where: str) -> None:
-    count = len(_list(holder, field))
+    count = len(_list_or_empty(holder, field))
     if count > most:
-        raise invalid(f"{where}.{field}", f"{count} entries", f"at most {most}")
+        raise invalid_argument_error(f"{where}.{field}", f"{count} entries", f"at most {most}")
 
 
 def _check_keys(holder: Mapping[str, Any], field: str, most: int, where: str) -> None:
-    count = len(_object(holder.get(field)))
+    count = len(_object_or_empty(holder.get(field)))
     if count > most:
-        raise invalid(f"{where}.{field}", f"{count} entries", f"at most {most}")
+        raise invalid_argument_error(f"{where}.{field}", f"{count} entries", f"at most {most}")
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    return chain.from_iterable(_objects(pod, kind) for kind in CONTAINERS)
+    return chain.from_iterable(_object_entries(pod, kind) for kind in CONTAINERS)
 
 
-def _objects(holder: Mapping[str, Any], field: str) -> Iterable[Mapping[str, Any]]:
-    return (entry for entry in _list(holder, field) if isinstance(entry, dict))
+def _object_entries(holder: Mapping[str, Any], field: str) -> Iterable[Mapping[str, Any]]:
+    return (entry for entry in _list_or_empty(holder, field) if isinstance(entry, dict))
 
 
-def _list(holder: Mapping[str, Any], field: str) -> list[Any]:
+def _list_or_empty(holder: Mapping[str, Any], field: str) -> list[Any]:
     value = holder.get(field)
     return value if isinstance(value, list) else []
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _object_or_empty(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from spillway.api import invalid
+from spillway.api import invalid_argument_error
 from spillway.kubernetes.pod_shape import INT32_MAX, selector_of
 from spillway.kubernetes.scheduling_spec import LabelSelector
 from spillway.model import (
@@ -54,7 +54,7 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     supply_classes: tuple[str, ...] = ()
 
     @property
-    def entries(self) -> int:
+    def entry_count(self) -> int:
         """Returns the number of entries of all its lists."""
         lists = (self.names, self.tiers, self.regions, self.zones, self.excluded, self.supply_classes)
         labels = self.label_selector
@@ -81,22 +81,22 @@ class StrategySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     avoid_disruption: bool | None = None
 
 
-def selector(spec: SelectorSpec, where: str) -> ClusterSelector:
+def read_selector(spec: SelectorSpec, where: str) -> ClusterSelector:
     labels = selector_of(spec.label_selector, f"{where}.labelSelector").requirements
     for index, name in enumerate(spec.supply_classes):
         if name not in SUPPLY_ORDER:
-            raise invalid(f"{where}.supplyClasses[{index}]", name, f"one of {', '.join(SUPPLY_ORDER)}")
+            raise invalid_argument_error(f"{where}.supplyClasses[{index}]", name, f"one of {', '.join(SUPPLY_ORDER)}")
     return ClusterSelector(spec.names, spec.tiers, spec.regions, spec.zones, labels, spec.excluded, spec.supply_classes)
 
 
-def weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, ...]:
+def read_weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, ...]:
     if len(specs) > WEIGHTS_MAX:
-        raise invalid(where, len(specs), f"at most {WEIGHTS_MAX}")
+        raise invalid_argument_error(where, len(specs), f"at most {WEIGHTS_MAX}")
     for index, spec in enumerate(specs):
         if not 1 <= spec.weight <= WEIGHT_MAX:
-            raise invalid(f"{where}[{index}].weight", spec.weight, f"1 to {WEIGHT_MAX}")
+            raise invalid_argument_error(f"{where}[{index}].weight", spec.weight, f"1 to {WEIGHT_MAX}")
     return tuple(
-        ClusterWeight(selector(spec.clusters, f"{where}[{index}].clusters"), spec.weight)
+        ClusterWeight(read_selector(spec.clusters, f"{where}[{index}].clusters"), spec.weight)
         for index, spec in enumerate(specs)
     )
 
@@ -104,20 +104,24 @@ def weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, .
 def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups: bool, where: str) -> None:
     """Raises RequestError for an unknown split, or for weights or node groups that do not match it."""
     if split not in SPLITS:
-        raise invalid(f"{where}.split", split, f"one of {', '.join(SPLITS)}")
+        raise invalid_argument_error(f"{where}.split", split, f"one of {', '.join(SPLITS)}")
     if split == SPLIT_WEIGHTED and not tier_weights:
-        raise invalid(f"{where}.weights", [], f"at least one weight: the split is {SPLIT_WEIGHTED}")
+        raise invalid_argument_error(f"{where}.weights", [], f"at least one weight: the split is {SPLIT_WEIGHTED}")
     if split != SPLIT_WEIGHTED and tier_weights:
-        raise invalid(
+        raise invalid_argument_error(
             f"{where}.weights",
             [entry.weight for entry in tier_weights],
             f"no weights: only the split {SPLIT_WEIGHTED} has them",
         )
     if split in SPLITS_OF_NODE_GROUPS and not node_groups:
-        raise invalid(f"{where}.split", split, "nodeGroups: true, because only new nodes of node groups differ in cost")
+        raise invalid_argument_error(
+            f"{where}.split", split, "nodeGroups: true, because only new nodes of node groups differ in cost"
+        )
 
 
-def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]) -> Strategy | None:
+def read_strategy(
+    spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]
+) -> Strategy | None:
     """Returns the strategy of a policy.
 
     Raises RequestError for fields that it does not use. tiers: the policy's own.
@@ -126,9 +130,9 @@ def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[C
         return None
     where = "PlacementPolicy.spec"
     if spec.name not in STRATEGIES:
-        raise invalid(f"{where}.strategy.name", spec.name, f"one of {', '.join(STRATEGIES)}")
+        raise invalid_argument_error(f"{where}.strategy.name", spec.name, f"one of {', '.join(STRATEGIES)}")
     if spec.tiers not in (OVERFLOW, ALTERNATIVES):
-        raise invalid(f"{where}.strategy.tiers", spec.tiers, f"{OVERFLOW} or {ALTERNATIVES}")
+        raise invalid_argument_error(f"{where}.strategy.tiers", spec.tiers, f"{OVERFLOW} or {ALTERNATIVES}")
     known = (
         ("strategy.weights", spec.weights, WITH_WEIGHTS),
         ("strategy.spread", spec.spread, WITH_SPREAD),
@@ -139,41 +143,45 @@ def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[C
     )
     for field, value, names in known:
         if value and spec.name not in names:
-            raise invalid(
-                f"{where}.{field}", _shown(value), f"no such field: only {', '.join(names)} has it, not {spec.name}"
+            raise invalid_argument_error(
+                f"{where}.{field}",
+                _shown_value(value),
+                f"no such field: only {', '.join(names)} has it, not {spec.name}",
             )
     for index, tier in enumerate(tiers):
         if tier.split != SPLIT_SPREAD:
-            raise invalid(
+            raise invalid_argument_error(
                 f"{where}.tiers[{index}].split",
                 tier.split,
                 f"no split: strategy {spec.name} divides the replicas",
             )
         if tier.node_groups:
-            raise invalid(
+            raise invalid_argument_error(
                 f"{where}.tiers[{index}].nodeGroups", True, f"false: strategy {spec.name} counts existing nodes"
             )
     return Strategy(
         spec.name,
-        weights(spec.weights, f"{where}.strategy.weights"),
-        _spread(spec.spread, f"{where}.strategy.spread"),
+        read_weights(spec.weights, f"{where}.strategy.weights"),
+        _read_spread(spec.spread, f"{where}.strategy.spread"),
         spec.tiers == ALTERNATIVES,
         spec.avoid_disruption is not False,
     )
 
 
-def _shown(value: object) -> object:
+def _shown_value(value: object) -> object:
     return f"{len(value)} entries" if isinstance(value, tuple) else value
 
 
-def _spread(specs: tuple[GroupSpreadSpec, ...], where: str) -> tuple[GroupSpread, ...]:
+def _read_spread(specs: tuple[GroupSpreadSpec, ...], where: str) -> tuple[GroupSpread, ...]:
     for index, spec in enumerate(specs):
         if spec.by not in (BY_CLUSTER, BY_REGION):
-            raise invalid(f"{where}[{index}].by", spec.by, f"{BY_CLUSTER} or {BY_REGION}")
+            raise invalid_argument_error(f"{where}[{index}].by", spec.by, f"{BY_CLUSTER} or {BY_REGION}")
         if not 1 <= spec.min <= GROUPS_MAX:
-            raise invalid(f"{where}[{index}].min", spec.min, f"1 to {GROUPS_MAX}")
+            raise invalid_argument_error(f"{where}[{index}].min", spec.min, f"1 to {GROUPS_MAX}")
         if spec.max is not None and not spec.min <= spec.max <= INT32_MAX:
-            raise invalid(f"{where}[{index}].max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}")
+            raise invalid_argument_error(
+                f"{where}[{index}].max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}"
+            )
     if len({spec.by for spec in specs}) != len(specs):
-        raise invalid(where, [spec.by for spec in specs], "one entry for each field")
+        raise invalid_argument_error(where, [spec.by for spec in specs], "one entry for each field")
     return tuple(GroupSpread(spec.by, spec.min, spec.max or 0) for spec in specs)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from planner.core.manifests.kinds import KINDS, completions_of, rolls_with
-from spillway.api import RequestError, invalid
+from planner.core.manifests.kinds import KINDS, completions_of, template_content
+from spillway.api import RequestError, invalid_argument_error
 from spillway.events import WorkloadDeclared
 from spillway.kubernetes import objects
-from spillway.kubernetes.pod_shape import bare, convert, shape_of
+from spillway.kubernetes.pod_shape import convert_manifest_part, shape_of, shape_without_notes
 from spillway.model import Part, Shape
 
 READ_KEPT_MAX = 512
@@ -72,72 +72,74 @@ class BadDeclaration(Exception):
 def read_template(manifest: bytes, namespace: str) -> RolloutTemplate:
     """Reads a manifest that was checked when it was applied. Raises BadDeclaration when it is unreadable."""
     try:
-        return checked_template(manifest, namespace)
+        return read_request_template(manifest, namespace)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError) as error:
         raise BadDeclaration(f"manifest: {error!r}") from error
 
 
-def checked_template(manifest: bytes, namespace: str) -> RolloutTemplate:
+def read_request_template(manifest: bytes, namespace: str) -> RolloutTemplate:
     """Reads a manifest of a request. Raises RequestError that names what is wrong with its pods."""
-    return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read)(manifest, namespace)
+    return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read_rollout_template)(manifest, namespace)
 
 
-def _read(manifest: bytes, namespace: str) -> RolloutTemplate:
+def _read_rollout_template(manifest: bytes, namespace: str) -> RolloutTemplate:
     parsed = json.loads(manifest)
     pod = parsed["spec"]["template"]
     shape = shape_of(pod, namespace, f"{parsed['kind']}.spec.template")
     return RolloutTemplate(
-        shape=bare(shape),
+        shape=shape_without_notes(shape),
         unmodelled=shape.unmodelled,
-        surge=_surge_of(parsed),
-        unavailable=_unavailable_of(parsed),
+        surge=_read_max_surge(parsed),
+        unavailable=_read_max_unavailable(parsed),
         labels=(pod.get("metadata") or {}).get("labels") or {},
         completions=completions_of(parsed),
     )
 
 
-_read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)
+_read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read_rollout_template)
 
 
-def _surge_of(manifest: Mapping[str, Any]) -> int | str:
+def _read_max_surge(manifest: Mapping[str, Any]) -> int | str:
     """Returns maxSurge of a manifest; 0 with strategy Recreate, and for kinds without it."""
     if KINDS[manifest["kind"]].whole:
         return 0
-    strategy = _strategy(manifest)
+    strategy = _read_deployment_strategy(manifest)
     if strategy.type == "Recreate":
         return 0
     surge: int | str = strategy.rolling_update.max_surge if strategy.rolling_update else "25%"
     return _pods_or_percentage(surge, "maxSurge")
 
 
-def _unavailable_of(manifest: Mapping[str, Any]) -> int | str:
+def _read_max_unavailable(manifest: Mapping[str, Any]) -> int | str:
     """Returns maxUnavailable of a manifest; 100% with Recreate, and for kinds that delete old pods before new ones."""
     if KINDS[manifest["kind"]].whole:
         return "100%"
-    strategy = _strategy(manifest)
+    strategy = _read_deployment_strategy(manifest)
     if strategy.type == "Recreate":
         return "100%"
     unavailable: int | str = strategy.rolling_update.max_unavailable if strategy.rolling_update else "25%"
     return _pods_or_percentage(unavailable, "maxUnavailable")
 
 
-def _strategy(manifest: Mapping[str, Any]) -> objects.DeploymentStrategy:
-    strategy: objects.DeploymentStrategy = convert(
+def _read_deployment_strategy(manifest: Mapping[str, Any]) -> objects.DeploymentStrategy:
+    strategy: objects.DeploymentStrategy = convert_manifest_part(
         (manifest.get("spec") or {}).get("strategy") or {}, objects.DeploymentStrategy, "Deployment.spec.strategy"
     )
     if strategy.type not in ("RollingUpdate", "Recreate"):
-        raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
+        raise invalid_argument_error("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
     return strategy
 
 
 def _pods_or_percentage(value: int | str, field: str) -> int | str:
     valid = bool(re.fullmatch(r"[0-9]{1,4}%", value)) if isinstance(value, str) else value >= 0
     if not valid:
-        raise invalid(f"Deployment.spec.strategy.rollingUpdate.{field}", value, "0 or more pods, or a percentage")
+        raise invalid_argument_error(
+            f"Deployment.spec.strategy.rollingUpdate.{field}", value, "0 or more pods, or a percentage"
+        )
     return value
 
 
-def read_earlier(declared: WorkloadDeclared) -> dict[int, RolloutTemplate]:
+def read_earlier_templates(declared: WorkloadDeclared) -> dict[int, RolloutTemplate]:
     """Returns the earlier templates that parts still have, by template generation."""
     return {
         entry.template_generation: read_template(entry.manifest, declared.namespace)
@@ -154,25 +156,25 @@ def is_newest(part: Part, declared: WorkloadDeclared) -> bool:
     return template_number(part, declared) == declared.template_generation
 
 
-def manifests_borne(declared: WorkloadDeclared, numbers: Iterable[int]) -> dict[int, bytes]:
+def manifests_by_generation(declared: WorkloadDeclared, numbers: Iterable[int]) -> dict[int, bytes]:
     """Returns the manifests of these template generations, as far as a declaration has them."""
     known = {entry.template_generation: entry.manifest for entry in declared.earlier_templates}
     known[declared.template_generation] = declared.manifest
     return {number: known[number] for number in sorted(set(numbers)) if number in known}
 
 
-def copies_of_newest(before: WorkloadDeclared, declared: WorkloadDeclared) -> frozenset[int]:
+def generations_equal_to_newest(before: WorkloadDeclared, declared: WorkloadDeclared) -> frozenset[int]:
     """Returns the earlier template generations whose template equals the newest one of `declared`."""
     earlier = {entry.template_generation for entry in before.earlier_templates} | {before.template_generation}
-    rolls = rolls_with(json.loads(declared.manifest))
+    rolls = template_content(json.loads(declared.manifest))
     return frozenset(
         number
-        for number, manifest in manifests_borne(before, earlier - {declared.template_generation}).items()
-        if rolls_with(json.loads(manifest)) == rolls
+        for number, manifest in manifests_by_generation(before, earlier - {declared.template_generation}).items()
+        if template_content(json.loads(manifest)) == rolls
     )
 
 
-def same_object(one: bytes, other: bytes) -> bool:
+def is_same_object(one: bytes, other: bytes) -> bool:
     """Returns whether two manifests make the same object in a cluster, apart from the replicas of the placement."""
     return one == other or _without_replicas(one) == _without_replicas(other)
 
@@ -183,7 +185,7 @@ def _without_replicas(manifest: bytes) -> dict[str, Any]:
     return parsed
 
 
-def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
+def widest_shape(shape: Shape, others: Sequence[Shape]) -> Shape:
     """Returns the shape with the largest request of all shapes in every resource. It belongs to no template."""
     amounts: dict[str, int] = dict(shape.requests)
     for other in others:

@@ -8,9 +8,9 @@ scheduler looks at one pod at a time. The length of labels is Kubernetes' own li
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from spillway.api import invalid
+from spillway.api import invalid_argument_error
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX, LABEL_LENGTH_MAX
-from spillway.kubernetes.pod_shape import convert
+from spillway.kubernetes.pod_shape import convert_manifest_part
 from spillway.kubernetes.scheduling_spec import (
     Affinity,
     Expression,
@@ -31,24 +31,26 @@ Text = tuple[str, str, int]
 
 def check_terms(spec: Mapping[str, Any], where: str) -> None:
     """Raises RequestError (INVALID_ARGUMENT) with the field, its count or value, and the limit. spec: of a pod."""
-    scheduling = convert(spec, SchedulingSpec, where)
-    for field, count in _lists(scheduling):
+    scheduling = convert_manifest_part(spec, SchedulingSpec, where)
+    for field, count in _list_lengths(scheduling):
         if count > TERMS_MAX:
-            raise invalid(f"{where}.{field}", f"{count} entries", f"at most {TERMS_MAX}")
+            raise invalid_argument_error(f"{where}.{field}", f"{count} entries", f"at most {TERMS_MAX}")
     expressions = [entry for _, entry in _expressions(scheduling)]
     matched = sum(len(selector.match_labels) for _, selector in _selectors(scheduling))
     labels = len(expressions) + len(scheduling.node_selector) + matched
-    values = sum(len(entry.values) for entry in expressions) + sum(1 for _ in _of_terms(scheduling))
+    values = sum(len(entry.values) for entry in expressions) + sum(1 for _ in _term_texts(scheduling))
     for count, most, what in ((labels, LABELS_MAX, "labels and expressions"), (values, VALUES_MAX, "values")):
         if count > most:
-            raise invalid(where, f"{count} {what} in node selector, affinity and spread", f"at most {most}")
-    for field, text, most in _texts(scheduling):
+            raise invalid_argument_error(
+                where, f"{count} {what} in node selector, affinity and spread", f"at most {most}"
+            )
+    for field, text, most in _bounded_texts(scheduling):
         check_length(text, f"{where}.{field}", most)
 
 
 def check_length(text: str, where: str, most: int) -> None:
     if len(text) > most:
-        raise invalid(where, text, f"at most {most} characters, not {len(text)}")
+        raise invalid_argument_error(where, text, f"at most {most} characters, not {len(text)}")
 
 
 def label_texts(labels: Mapping[str, str], field: str) -> Iterator[Text]:
@@ -57,7 +59,7 @@ def label_texts(labels: Mapping[str, str], field: str) -> Iterator[Text]:
         yield f"{field}.{key}", value, LABEL_LENGTH_MAX
 
 
-def _lists(scheduling: SchedulingSpec) -> Iterator[tuple[str, int]]:
+def _list_lengths(scheduling: SchedulingSpec) -> Iterator[tuple[str, int]]:
     affinity = scheduling.affinity
     yield "tolerations", len(scheduling.tolerations)
     yield "topologySpreadConstraints", len(scheduling.topology_spread_constraints)
@@ -68,7 +70,7 @@ def _lists(scheduling: SchedulingSpec) -> Iterator[tuple[str, int]]:
         yield field, len(kind.required)
 
 
-def _texts(scheduling: SchedulingSpec) -> Iterator[Text]:
+def _bounded_texts(scheduling: SchedulingSpec) -> Iterator[Text]:
     yield from label_texts(scheduling.node_selector, "nodeSelector")
     for index, toleration in enumerate(scheduling.tolerations):
         yield f"tolerations[{index}].key", toleration.key, KEY_LENGTH_MAX
@@ -79,7 +81,7 @@ def _texts(scheduling: SchedulingSpec) -> Iterator[Text]:
         most = NODE_NAME_LENGTH_MAX if field.endswith(".matchFields") else LABEL_LENGTH_MAX
         yield f"{field}.key", entry.key, KEY_LENGTH_MAX
         yield from ((f"{field}.values", value, most) for value in entry.values)
-    yield from _of_terms(scheduling)
+    yield from _term_texts(scheduling)
 
 
 def _pod_affinities(affinity: Affinity) -> tuple[tuple[str, PodAffinity], ...]:
@@ -94,7 +96,7 @@ def _spread(scheduling: SchedulingSpec) -> Iterator[tuple[str, SpreadConstraint]
         yield f"topologySpreadConstraints[{index}]", constraint
 
 
-def _of_terms(scheduling: SchedulingSpec) -> Iterator[Text]:
+def _term_texts(scheduling: SchedulingSpec) -> Iterator[Text]:
     """Yields the topology keys and the namespaces of terms; the selectors are checked elsewhere."""
     for field, kind in _pod_affinities(scheduling.affinity):
         for index, term in enumerate(kind.required):

@@ -14,8 +14,8 @@ from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.placement.choice import divider
 from planner.core.placement.growth import growth_room
-from planner.core.placement.missing import has_waited, lacking_in, texts
-from planner.core.placement.reasons import counts_to_move, reasons
+from planner.core.placement.missing import has_waited_for_missing, missing_by_cluster, missing_texts_by_cluster
+from planner.core.placement.reasons import counts_to_move, move_causes_by_cluster
 from planner.core.placement.whole import is_whole
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import UNPLACEABLE_REFUSE
@@ -41,7 +41,7 @@ class DivisionOptions:
     await_missing: bool = False
 
 
-def divide(
+def divide_over_fleet(
     state: PlannerState,
     subject: PlacementSubject,
     held: Mapping[str, HeldReplicas],
@@ -54,25 +54,25 @@ def divide(
     first division shows how many have a place elsewhere. The same holds for replicas that the policy rules out. If a
     person asks now, these replicas move as far as other clusters take them.
     """
-    why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
+    why = move_causes_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
     if how.by_name:
         why = {cluster: cause for cluster, cause in why.items() if cause != CAUSE_POLICY}
     counts = counts_to_move(state, subject.known, why) if subject.known is not None else {}
     to_go = {cluster: min(counts[cluster], held[cluster].replicas) for cluster in why if held[cluster].replicas}
     parts = subject.known.parts if subject.known is not None else {}
-    missing = texts(lacking_in(state, subject))
-    awaits = bool(missing) and (how.await_missing or _awaits_missing(subject) or any(to_go.values()))
+    missing = missing_texts_by_cluster(missing_by_cluster(state, subject))
+    awaits = bool(missing) and (how.await_missing or _is_awaiting_objects(subject) or any(to_go.values()))
     situation = Situation(
         replicas=subject.declared.replicas,
         policy=subject.declared.policy,
-        clusters=state.joined(),
+        clusters=state.joined_clusters(),
         held=dict(held),
-        room=_rooms(state, subject, held, moment, how, missing if awaits else ()),
+        room=_rooms_of_division(state, subject, held, moment, how, missing if awaits else ()),
         settled=how.settled,
         age_ms=state.ages_ms(moment.now),
         reasons=why,
         moving=dict.fromkeys(held, 0) if how.gently else to_go,
-        fixed=(how.brakes or state.brakes).frozen_among(state.clusters, subject.key),
+        fixed=(how.brakes or state.brakes).frozen_clusters_among(state.clusters, subject.key),
         gently=how.gently,
         whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
         listed=frozenset(parts),
@@ -83,14 +83,14 @@ def divide(
     )
     way = divider(situation)
     division = way(situation)
-    lent = _lent(state, subject, moment.now, situation, division) if how.for_lent else {}
+    lent = _lent_room_by_cluster(state, subject, moment.now, situation, division) if how.for_lent else {}
     if lent:
         since = subject.known.lent_since if subject.known is not None else None
         waited = since is not None and moment.now - since >= state.rules.lent_wait
         answers = {
             name: room
             for name, room in lent.items()
-            if state.waiting.answers(name, state.clusters[name].nodes.loans, moment.now)
+            if state.waiting.may_wait_for_lent(name, state.clusters[name].nodes.loans, moment.now)
         }
         if waited or not answers:
             situation = replace(situation, lent=lent, lent_waited=True)
@@ -99,16 +99,16 @@ def divide(
         division = way(situation)
     if situation.whole or how.gently:
         return replace(division, basis=DivisionBasis(situation, division))
-    return _as_brakes_let(situation, division, subject.key, how)
+    return _division_within_brakes(situation, division, subject.key, how)
 
 
-def _awaits_missing(subject: PlacementSubject) -> bool:
+def _is_awaiting_objects(subject: PlacementSubject) -> bool:
     """Returns whether replicas of this template already wait for objects that clusters lack."""
     known = subject.known
-    return known is not None and known.shape.template == subject.shape.template and has_waited(known)
+    return known is not None and known.shape.template == subject.shape.template and has_waited_for_missing(known)
 
 
-def _room_that_waits(
+def _room_awaiting_object(
     state: PlannerState, subject: PlacementSubject, cluster: str, held: HeldReplicas | None, now: float
 ) -> Room:
     """Returns how many replicas could wait for a missing object in this cluster: the room once the object is there.
@@ -119,17 +119,19 @@ def _room_that_waits(
     closed = why_closed(state, state.clusters[cluster], state.shape_in(cluster, subject.shape), now, subject.key)
     if closed is not None:
         return Room(0, 0, closed, when_empty=True)
-    room = state.room_without(cluster, subject.shape, now, subject.key)
+    room = state.room_without_workload(cluster, subject.shape, now, subject.key)
     return room._replace(certain=max(0, room.certain - (held.unbound if held is not None else 0)))
 
 
-def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, how: DivisionOptions) -> Division:
+def _division_within_brakes(
+    situation: Situation, division: Division, key: WorkloadKey, how: DivisionOptions
+) -> Division:
     """Returns the division if the brakes let all of it move. Else divides again with fewer moves."""
     to_go, why = situation.moving, situation.reasons
-    for_minima = {} if how.by_name else _for_minima(division, to_go)
+    for_minima = {} if how.by_name else _moved_for_minima(division, to_go)
     wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go} | for_minima
     allowed = {
-        cluster: min(count, how.brakes.allow(why.get(cluster, CAUSE_POLICY), cluster, key, count))
+        cluster: min(count, how.brakes.allow_replicas(why.get(cluster, CAUSE_POLICY), cluster, key, count))
         if how.brakes is not None
         else 0
         for cluster, count in wanted.items()
@@ -147,7 +149,7 @@ def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, h
     )
 
 
-def _lent(
+def _lent_room_by_cluster(
     state: PlannerState, subject: PlacementSubject, now: float, situation: Situation, division: Division
 ) -> dict[str, int]:
     """Returns, for tiers whose free nodes are not enough, the room by cluster on the nodes that it has lent.
@@ -158,7 +160,7 @@ def _lent(
     policy, lent = situation.policy, dict[str, int]()
 
     def lends(cluster: str) -> bool:
-        return state.clusters[cluster].nodes.lends and cluster not in situation.fixed
+        return state.clusters[cluster].nodes.has_lent_nodes and cluster not in situation.fixed
 
     if policy.work in TIERS_BY_WORK or policy.unplaceable == UNPLACEABLE_REFUSE:
         return lent
@@ -174,17 +176,19 @@ def _lent(
         elsewhere.difference_update(names)
         if not short and not elsewhere:
             break
-        rooms = ((name, state.room_lent(name, subject.shape, now, subject.key)) for name in names if lends(name))
+        rooms = (
+            (name, state.room_on_lent_nodes(name, subject.shape, now, subject.key)) for name in names if lends(name)
+        )
         lent |= {name: room for name, room in rooms if room}
     return lent
 
 
-def _for_minima(division: Division, to_go: Mapping[str, int]) -> dict[str, int]:
+def _moved_for_minima(division: Division, to_go: Mapping[str, int]) -> dict[str, int]:
     """Returns the replicas by cluster that moved to fill another cluster's minimum."""
     return {cluster: count for cluster, count in division.moved.items() if count and cluster not in to_go}
 
 
-def _rooms(
+def _rooms_of_division(
     state: PlannerState,
     subject: PlacementSubject,
     held: Mapping[str, HeldReplicas],
@@ -197,9 +201,9 @@ def _rooms(
     awaited: clusters that lack an object that replicas wait for.
     """
     parts = subject.known.parts if subject.known is not None else {}
-    rooms = state.all_rooms(subject.shape, moment.now, subject.key)
+    rooms = state.rooms_of_fleet(subject.shape, moment.now, subject.key)
 
-    def ask(cluster: str, node_groups: bool) -> Room:
+    def room_at_place(cluster: str, node_groups: bool) -> Room:
         part = parts.get(cluster)
         borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
         found = growth_room(state, cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
@@ -209,7 +213,9 @@ def _rooms(
         return found._replace(certain=min(found.certain, left), possible=min(found.possible, left))
 
     for place in [place for place in rooms if place[0] in parts or place[0] in how.most] if parts or how.most else ():
-        rooms.put(place, ask(*place))
+        rooms.replace_room(place, room_at_place(*place))
     for cluster in awaited:
-        rooms.put((cluster, False), _room_that_waits(state, subject, cluster, held.get(cluster), moment.now))
+        rooms.replace_room(
+            (cluster, False), _room_awaiting_object(state, subject, cluster, held.get(cluster), moment.now)
+        )
     return rooms

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.state import PlannerState
-from planner.core.manifests.templates import wider
+from planner.core.manifests.templates import widest_shape
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Shape
 
@@ -17,11 +17,11 @@ def growth_room(
     The first shape decides whether a replica fits an empty cluster.
     """
     shapes = [state.shape_in(cluster, shape) for shape in shapes]
-    first = state.room(cluster, shapes[0], node_groups, now, key)
-    others = [wider(shape, shapes) for shape in shapes] if len(set(shapes)) > 1 else []
+    first = state.room_in_cluster(cluster, shapes[0], node_groups, now, key)
+    others = [widest_shape(shape, shapes) for shape in shapes] if len(set(shapes)) > 1 else []
     different = {(shape, shape.traits): shape for shape in (*others, *shapes)} if others else {}
     different |= {(shape, shape.traits): shape for shape in shapes if shape.traits != shapes[0].traits}
-    rooms = [first, *(state.room(cluster, shape, node_groups, now, key) for shape in different.values())]
+    rooms = [first, *(state.room_in_cluster(cluster, shape, node_groups, now, key) for shape in different.values())]
     tightest = min(rooms, key=lambda room: room.certain)
     possible = min(room.possible for room in rooms)
     return Room(tightest.certain, possible, tightest.limited_by, first.when_empty)

@@ -5,11 +5,11 @@ from heapq import nsmallest
 from typing import Final
 
 from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_LOST
-from planner.core.knowledge.placement_waits import full_text
+from planner.core.knowledge.placement_waits import full_waits_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
-from planner.core.placement.reasons import is_empty, moves_by_itself
+from planner.core.placement.reasons import is_empty_part, may_move_by_itself
 from spillway.api import WorkloadLeft
 from spillway.api_clusters import LEFT_HELD, LEFT_LEAVING, LEFT_REMOVING, LEFT_WAITING
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_LOST
@@ -19,47 +19,49 @@ LEFT_SHOWN: Final = 10
 """The number of workloads that are shown. The first of thousands are soon the stuck ones, since the others move on."""
 
 
-def left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:
+def workloads_left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:
     """Returns the first workloads listed in the cluster: ones whose removal is awaited, then the others by name.
 
     phase: the cluster's phase, now or from now on. Empty for a cluster that keeps its replicas.
     """
     if phase in (PHASE_ACTIVE, PHASE_CORDONED):
         return ()
-    first = nsmallest(LEFT_SHOWN, state.keys_in(view.name), key=lambda key: _rank(state.workloads[key], view.name))
-    return tuple(_left(state, state.workloads[key], view, phase) for key in first)
+    first = nsmallest(
+        LEFT_SHOWN, state.workload_keys_in(view.name), key=lambda key: _stuck_rank(state.workloads[key], view.name)
+    )
+    return tuple(_workload_left(state, state.workloads[key], view, phase) for key in first)
 
 
-def _rank(workload: Workload, cluster: str) -> tuple[int, WorkloadKey]:
+def _stuck_rank(workload: Workload, cluster: str) -> tuple[int, WorkloadKey]:
     part = workload.parts[cluster]
-    stuck = part.removing or is_in_transfer(workload) or not moves_by_itself(workload)
+    stuck = part.removing or is_in_transfer(workload) or not may_move_by_itself(workload)
     return 0 if stuck else 1 if part.replicas_kept else 2, workload.key
 
 
-def _left(state: PlannerState, workload: Workload, view: ClusterView, phase: str) -> WorkloadLeft:
+def _workload_left(state: PlannerState, workload: Workload, view: ClusterView, phase: str) -> WorkloadLeft:
     part, said = workload.parts[view.name], workload.statuses.get(view.name)
     of_it = (*workload.key, part.replicas)
     if part.removing:
         return WorkloadLeft(*of_it, LEFT_REMOVING, said.message if said is not None else "")
     if view.twin_of:
         return WorkloadLeft(*of_it, LEFT_WAITING, f"goes over to {view.twin_of}")
-    if held := next(_holds(state, workload, view.name, phase), ""):
+    if held := next(_hold_texts(state, workload, view.name, phase), ""):
         return WorkloadLeft(*of_it, LEFT_HELD, held)
-    if part.replicas_kept or is_empty(part):
-        waits = full_text(workload.placement) if workload.placement is not None else ""
+    if part.replicas_kept or is_empty_part(part):
+        waits = full_waits_text(workload.placement) if workload.placement is not None else ""
         return WorkloadLeft(*of_it, LEFT_WAITING, waits)
     return WorkloadLeft(*of_it, LEFT_LEAVING, "as many must be available elsewhere first")
 
 
-def _holds(state: PlannerState, workload: Workload, cluster: str, phase: str) -> Iterator[str]:
+def _hold_texts(state: PlannerState, workload: Workload, cluster: str, phase: str) -> Iterator[str]:
     """Yields texts for users: what keeps the workload in the cluster, other than room and the order of moves."""
     part = workload.parts[cluster]
     if workload.declared.disowning:
         yield "Disowning: our marks are still on it"
     elif is_in_transfer(workload):
         yield "Adopting: it is being taken over"
-    stays = part.replicas_kept or is_empty(part)
-    if stays and phase != PHASE_LOST and not moves_by_itself(workload):
+    stays = part.replicas_kept or is_empty_part(part)
+    if stays and phase != PHASE_LOST and not may_move_by_itself(workload):
         yield f"a person: a {workload.declared.kind} does not move by itself"
     cause = (CAUSE_LOST if phase == PHASE_LOST else CAUSE_DRAIN) if stays else ""
     if held := state.brakes.why_held(cause, cluster, workload.key):

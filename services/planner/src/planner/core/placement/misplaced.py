@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from planner.core.division.placement import most_of
+from planner.core.division.placement import maximum_in_cluster
 from planner.core.division.situation import Division
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
@@ -13,46 +13,46 @@ from spillway.model import Policy, Tier
 SELECTIONS_KEPT_MAX = 4096
 
 
-def most_in(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
+def allowed_maximum(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
     """Returns the most replicas that a policy allows in a cluster.
 
     A strategy limits the clusters of its tiers by itself.
     """
-    if cluster not in _selected(policy.tiers, clusters):
+    if cluster not in _selected_clusters(policy.tiers, clusters):
         return 0
-    return most_of({limit.cluster: limit for limit in policy.limits}, cluster)
+    return maximum_in_cluster({limit.cluster: limit for limit in policy.limits}, cluster)
 
 
-def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
+def replicas_ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
     """Returns, by cluster, kept replicas that the policy wants elsewhere and that no person sent there by name.
 
     The result is computed again only when the placement, the policy or the fleet's clusters have changed. Callers must
     not change it.
     """
-    as_of = workload.placement, workload.declared.policy, state.joined()
+    as_of = workload.placement, workload.declared.policy, state.joined_clusters()
     known, found = workload.ruled_out
-    if not _same(known, as_of):
-        found = _ruled_out(workload, as_of[2])
+    if not _is_same_input(known, as_of):
+        found = _compute_ruled_out(workload, as_of[2])
         workload.ruled_out = as_of, found
     return found
 
 
-def for_minima(state: PlannerState, workload: Workload) -> Mapping[str, int]:
+def replicas_for_minima(state: PlannerState, workload: Workload) -> Mapping[str, int]:
     """Returns, by cluster, replicas that must leave for other clusters' minima and that the last division did not
     move."""
     as_of, found = workload.for_minima
-    return found if _same(as_of, (workload.declared, state.joined())) else {}
+    return found if _is_same_input(as_of, (workload.declared, state.joined_clusters())) else {}
 
 
-def keep_for_minima(state: PlannerState, workload: Workload, division: Division) -> None:
+def keep_replicas_for_minima(state: PlannerState, workload: Workload, division: Division) -> None:
     """Stores the replicas that must leave for minima and that the division did not move."""
     wanted = division.basis.for_minima if division.basis is not None else {}
     left = {cluster: count - division.moved.get(cluster, 0) for cluster, count in wanted.items()}
     counts = {cluster: count for cluster, count in left.items() if count > 0}
-    workload.for_minima = (workload.declared, state.joined()), counts
+    workload.for_minima = (workload.declared, state.joined_clusters()), counts
 
 
-def find_all(state: PlannerState) -> None:
+def find_all_misplaced(state: PlannerState) -> None:
     """Searches all workloads for misplaced replicas, once a turn.
 
     Otherwise they could be missed: the turn before may have ended right after it wrote a join.
@@ -60,11 +60,11 @@ def find_all(state: PlannerState) -> None:
     if not state.all_looked_through:
         state.all_looked_through = True
         for key, workload in state.workloads.items():
-            if ruled_out(state, workload) or _lacks_minimum(workload):
+            if replicas_ruled_out(state, workload) or _has_unmet_minimum(workload):
                 state.misplaced[key] = None
 
 
-def _lacks_minimum(workload: Workload) -> bool:
+def _has_unmet_minimum(workload: Workload) -> bool:
     """Returns whether any cluster has fewer kept replicas than the policy's minimum for it."""
     if workload.declared.deleting or not workload.declared.policy.limits:
         return False
@@ -72,15 +72,15 @@ def _lacks_minimum(workload: Workload) -> bool:
     return any(limit.replicas_min > kept.get(limit.cluster, 0) for limit in workload.declared.policy.limits)
 
 
-def _same(known: tuple[object, ...], as_of: tuple[object, ...]) -> bool:
+def _is_same_input(known: tuple[object, ...], as_of: tuple[object, ...]) -> bool:
     return len(known) == len(as_of) and all(one is other for one, other in zip(known, as_of, strict=True))
 
 
-def _ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str, int]:
+def _compute_ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str, int]:
     policy, found = workload.declared.policy, {}
     for name, part in workload.parts.items():
         kept = part.replicas_kept
-        most = most_in(policy, name, clusters) if kept else 0
+        most = allowed_maximum(policy, name, clusters) if kept else 0
         if policy.strategy is not None and most:
             continue
         over = min(kept - most, kept - min(part.replicas_by_name, kept))
@@ -90,5 +90,5 @@ def _ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str, int]:
 
 
 @lru_cache(maxsize=SELECTIONS_KEPT_MAX)
-def _selected(tiers: tuple[Tier, ...], clusters: FleetClusters) -> frozenset[str]:
+def _selected_clusters(tiers: tuple[Tier, ...], clusters: FleetClusters) -> frozenset[str]:
     return frozenset(name for _, names in clusters_of_tiers(tiers, clusters) for name in names)

@@ -10,7 +10,7 @@ from planner.core.division import words
 from planner.core.division.situation import Division
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import PlacementSubject
-from planner.core.knowledge.workload import Workload, said_missing
+from planner.core.knowledge.workload import Workload, reported_missing_objects
 from planner.core.manifests.templates import is_newest
 from spillway.events import STATE_ABSENT, STATE_DEPENDENCY_MISSING, WorkloadDeclared
 from spillway.model import ObjectReference, Part
@@ -19,18 +19,18 @@ from spillway.texts import object_name
 Missing = tuple[ObjectReference, ...]
 
 
-def lacking_in(state: PlannerState, subject: PlacementSubject) -> dict[str, Missing]:
+def missing_by_cluster(state: PlannerState, subject: PlacementSubject) -> dict[str, Missing]:
     """Returns, by cluster, the objects that the newest template names and the cluster reported missing."""
     digest, found = subject.shape.template, dict[str, Missing]()
-    for cluster in state.admitted.lacking(digest):
-        missing = _not_given(subject.declared, state.admitted.missing(digest, cluster))
+    for cluster in state.admitted.clusters_lacking_objects(digest):
+        missing = _missing_beyond_dependencies(subject.declared, state.admitted.missing_objects(digest, cluster))
         if missing and cluster in state.clusters:
             found[cluster] = missing
     known = subject.known
     if known is None or known.shape.template != digest:
         return found
     for part in known.parts.values():
-        told = _told(known, part)
+        told = _reported_missing(known, part)
         if told:
             found[part.cluster] = told
         elif told is not None:
@@ -38,40 +38,44 @@ def lacking_in(state: PlannerState, subject: PlacementSubject) -> dict[str, Miss
     return found
 
 
-def lacks(state: PlannerState, workload: Workload, cluster: str) -> bool:
+def has_missing_object(state: PlannerState, workload: Workload, cluster: str) -> bool:
     """Returns whether a cluster is known to lack an object that the workload's newest template names."""
     part = workload.parts.get(cluster)
-    told = _told(workload, part) if part is not None else None
+    told = _reported_missing(workload, part) if part is not None else None
     if told is not None:
         return bool(told)
-    return bool(_not_given(workload.declared, state.admitted.missing(workload.shape.template, cluster)))
+    return bool(
+        _missing_beyond_dependencies(
+            workload.declared, state.admitted.missing_objects(workload.shape.template, cluster)
+        )
+    )
 
 
-def waits_for_missing(workload: Workload) -> bool:
+def is_waiting_for_missing(workload: Workload) -> bool:
     """Returns whether it was decided that replicas of the newest template wait for objects that clusters lack."""
     return any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values())
 
 
-def has_waited(workload: Workload) -> bool:
+def has_waited_for_missing(workload: Workload) -> bool:
     """Returns whether the newest template has reserved long enough in clusters that lack an object which it names.
 
     From then on its replicas wait there and reserve nothing, in every such cluster and for every number of replicas.
     """
     said = workload.placement.missing_template if workload.placement is not None else ""
-    return said == workload.shape.template or waits_for_missing(workload)  # Older records lack the first.
+    return said == workload.shape.template or is_waiting_for_missing(workload)  # Older records lack the first.
 
 
-def template_that_waited(subject: PlacementSubject, decided: Mapping[str, Missing]) -> str:
+def waited_template_digest(subject: PlacementSubject, decided: Mapping[str, Missing]) -> str:
     """Returns PlacementDecided.missing_template: the newest template's digest once its first wait is over, or ""."""
     known = subject.known
     if known is None or known.shape.template != subject.shape.template:
         return ""
     parts = (known.parts[cluster] for cluster in decided if cluster in known.parts)
     now = any(is_newest(part, known.declared) for part in parts)
-    return subject.shape.template if now or has_waited(known) else ""
+    return subject.shape.template if now or has_waited_for_missing(known) else ""
 
 
-def waited_for(
+def awaited_objects_by_cluster(
     state: PlannerState,
     subject: PlacementSubject,
     before: Iterable[Part],
@@ -89,45 +93,45 @@ def waited_for(
         return {}
     if not division.unplaced:
         before, decided = (), {name: named for name, named in decided.items() if name in division.waits_in}
-    if not template_that_waited(subject, decided):
+    if not waited_template_digest(subject, decided):
         return dict(decided)
-    lacking = lacking_in(state, subject)
+    lacking = missing_by_cluster(state, subject)
     waits = {*division.waits_in, *(part.cluster for part in before if part.missing)}
     return {name: lacking[name] for name in sorted(waits & lacking.keys())} | dict(decided)
 
 
-def texts(missing: Mapping[str, Missing]) -> dict[str, str]:
+def missing_texts_by_cluster(missing: Mapping[str, Missing]) -> dict[str, str]:
     """Returns the missing objects by cluster as texts for users."""
     return {cluster: ", ".join(map(object_name, named)) for cluster, named in missing.items()}
 
 
-def warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
+def missing_warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
     """Returns texts for users: what the clusters that got replicas lack, and which clusters lack it.
 
     lacking: by cluster, what it lacks. parts: the placement's.
     """
     used = {part.cluster for part in parts if part.replicas and not part.removing}
     then = "no new pod starts there before it is made; `spillway explain` and `spillway apply --wait` say when it is"
-    named = _missing_in({cluster: lacking[cluster] for cluster in used & lacking.keys()})[: words.NAMED_MAX]
+    named = _missing_texts({cluster: lacking[cluster] for cluster in used & lacking.keys()})[: words.NAMED_MAX]
     return tuple(f"{STATE_DEPENDENCY_MISSING}: {text}: {then}" for text in named)
 
 
-def after_room(state: PlannerState, subject: PlacementSubject, parts: Iterable[Part]) -> list[str]:
+def texts_after_room(state: PlannerState, subject: PlacementSubject, parts: Iterable[Part]) -> list[str]:
     """Returns texts: the replicas that wait for room will then wait for these objects, which clusters lack."""
     if not any(part.missing for part in parts):
         return []
-    return [f"and then {text}" for text in _missing_in(lacking_in(state, subject))]
+    return [f"and then {text}" for text in _missing_texts(missing_by_cluster(state, subject))]
 
 
-def _missing_in(lacking: Mapping[str, Missing]) -> list[str]:
+def _missing_texts(lacking: Mapping[str, Missing]) -> list[str]:
     """Returns texts, one for clusters that lack the same objects, in the order of the objects' names."""
     clusters: dict[str, list[str]] = {}
-    for cluster, what in sorted(texts(lacking).items()):
+    for cluster, what in sorted(missing_texts_by_cluster(lacking).items()):
         clusters.setdefault(what, []).append(cluster)
-    return [words.missing_in(what, where) for what, where in sorted(clusters.items())]
+    return [words.missing_objects_text(what, where) for what, where in sorted(clusters.items())]
 
 
-def _told(workload: Workload, part: Part) -> Missing | None:
+def _reported_missing(workload: Workload, part: Part) -> Missing | None:
     """Returns the missing objects by the status of a listed part at this version.
 
     None when the cluster has not reported yet.
@@ -135,10 +139,10 @@ def _told(workload: Workload, part: Part) -> Missing | None:
     said = workload.statuses.get(part.cluster)
     if part.removing or said is None or said.version != part.version or said.state == STATE_ABSENT:
         return part.missing or None
-    return said_missing(part, said)
+    return reported_missing_objects(part, said)
 
 
-def _not_given(declared: WorkloadDeclared, missing: Iterable[ObjectReference]) -> Missing:
+def _missing_beyond_dependencies(declared: WorkloadDeclared, missing: Iterable[ObjectReference]) -> Missing:
     """Returns the missing objects except the ones that the declaration itself brings as dependencies."""
     given = {(one.kind, one.name) for one in declared.dependencies}
     return tuple(one for one in missing if (one.kind, one.name) not in given)

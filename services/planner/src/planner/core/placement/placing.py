@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core.division.placement import first_of
+from planner.core.division.placement import amounts_up_to_total
 from planner.core.division.situation import Division, HeldReplicas
 from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.limits import Limit, LimitCode
@@ -21,32 +21,36 @@ from planner.core.knowledge.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.knowledge.placement_waits import digest_of, waits_for_nothing
+from planner.core.knowledge.placement_waits import has_no_waits, waits_digest
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.kinds import STATEFULSET
-from planner.core.manifests.templates import manifests_borne, same_object, template_number
-from planner.core.placement.dividing import DivisionOptions, divide
+from planner.core.manifests.templates import is_same_object, manifests_by_generation, template_number
+from planner.core.placement.dividing import DivisionOptions, divide_over_fleet
 from planner.core.placement.growth import growth_room
-from planner.core.placement.misplaced import keep_for_minima, most_in
-from planner.core.placement.missing import Missing, template_that_waited, waited_for
-from planner.core.placement.outlook import keeps, outlook, that_have_it
+from planner.core.placement.misplaced import allowed_maximum, keep_replicas_for_minima
+from planner.core.placement.missing import Missing, awaited_objects_by_cluster, waited_template_digest
+from planner.core.placement.outlook import clusters_with_equal_template, replicas_that_stay, rollout_outlook
 from planner.core.placement.promised import with_promised
-from planner.core.placement.reasons import barred_by, empty_in_leaving, held_by
-from planner.core.placement.recording import Record, record
+from planner.core.placement.reasons import (
+    hold_texts_by_cause,
+    leaving_clusters_without_replicas,
+    replicas_barred_by_freeze,
+)
+from planner.core.placement.recording import Record, prepare_record
 from planner.core.placement.shares import (
     PartShare,
     ceiling_before,
-    cut,
     first_part,
+    held_after_leaving,
+    held_after_removal,
     held_by_cluster,
     kept_part,
-    part_of,
+    part_with_new_version,
+    parts_without_shared,
     share_of,
     with_missing,
-    without,
-    without_shared,
 )
 from planner.core.placement.waits import waits_of_placement
 from planner.core.placement.whole import is_whole
@@ -76,7 +80,7 @@ class PlacementResult:
         return self.changes if self.record is None else (*self.changes, self.record())
 
 
-def place(
+def place_workload(
     state: PlannerState,
     subject: PlacementSubject,
     moment: Moment,
@@ -95,24 +99,26 @@ def place(
     if brakes is None:  # A person asked. Lost replicas that return must not be more than the person asked for.
         most_lost = subject.declared.replicas
         held = {cluster: replace(have, lost=min(have.lost, most_lost)) for cluster, have in held.items()}
-    stays = _kept_by_new_shape(state, subject, rolled)
+    stays = _staying_by_rolled_cluster(state, subject, rolled)
     before = {cluster: held[cluster].leaving for cluster in stays}
     for cluster, (count, _) in stays.items():
-        held[cluster] = cut(held[cluster], held[cluster].replicas - count)
+        held[cluster] = held_after_leaving(held[cluster], held[cluster].replicas - count)
     most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
     options = DivisionOptions(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True)
-    division = divide(state, subject, held, moment, options)
+    division = divide_over_fleet(state, subject, held, moment, options)
     if brakes is not None and subject.known is not None:
-        keep_for_minima(state, subject.known, division)
+        keep_replicas_for_minima(state, subject.known, division)
     nobody_took = division.unplaced
     for cluster, leaving in before.items():  # Replicas without another place stop here too: they wait, not running.
         gone = min(nobody_took, held[cluster].leaving - leaving)
         held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
         nobody_took -= gone
-    return _decide(state, subject, held, division, moment, PlacementCause(cause, rolled=rolled, for_lent=True))
+    return _decide_placement(
+        state, subject, held, division, moment, PlacementCause(cause, rolled=rolled, for_lent=True)
+    )
 
 
-def roll(
+def place_and_roll(
     state: PlannerState, subject: PlacementSubject, moment: Moment, cause: str, *, settled: bool = False
 ) -> PlacementResult:
     """Places a workload like `place`, and gives the newest template to the next cluster of the rollout.
@@ -125,15 +131,15 @@ def roll(
     if known is not None and not known.declared.deleting:
         begins = ""
         if subject.declared.policy.rollout_all:
-            rolled = frozenset(known.parts) - state.brakes.frozen_among(known.parts, known.key)
+            rolled = frozenset(known.parts) - state.brakes.frozen_clusters_among(known.parts, known.key)
         else:
-            begins = outlook(state, known, subject, moment.now).begins
+            begins = rollout_outlook(state, known, subject, moment.now).begins
             rolled = frozenset((begins,)) if begins else rolled
-        rolled |= that_have_it(state, known, subject, moment.now, begins)
-    return place(state, subject, moment, cause, settled=settled, rolled=rolled)
+        rolled |= clusters_with_equal_template(state, known, subject, moment.now, begins)
+    return place_workload(state, subject, moment, cause, settled=settled, rolled=rolled)
 
 
-def _kept_by_new_shape(
+def _staying_by_rolled_cluster(
     state: PlannerState, subject: PlacementSubject, rolled: frozenset[str]
 ) -> dict[str, tuple[int, int | None]]:
     """Returns, for each cluster that gets a template of another shape, the result of `outlook.keeps` for its part."""
@@ -141,7 +147,7 @@ def _kept_by_new_shape(
     if known is None:
         return {}
     return {
-        part.cluster: keeps(state, known, part, subject.template)
+        part.cluster: replicas_that_stay(state, known, part, subject.template)
         for part in known.parts.values()
         if part.replicas and part.cluster in rolled
         if state.shape_in(part.cluster, known.template_of(part).shape) != state.shape_in(part.cluster, subject.shape)
@@ -150,39 +156,41 @@ def _kept_by_new_shape(
 
 def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> PlacementResult:
     """Places a workload again without a request. Replicas move only as far as the brakes allow."""
-    placed = place(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
+    placed = place_workload(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
     why = placed.division.reasons
     for cluster in why:
-        brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
+        brakes.spend_budget(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
     for cluster in placed.division.basis.for_minima if placed.division.basis is not None else ():
-        brakes.spend(CAUSE_POLICY, cluster, workload.key, placed.division.moved.get(cluster, 0))
-    workload.barred = barred_by(placed.division)
+        brakes.spend_budget(CAUSE_POLICY, cluster, workload.key, placed.division.moved.get(cluster, 0))
+    workload.barred = replicas_barred_by_freeze(placed.division)
     workload.looked_at = None if placed.division.held_back else (dict(why), brakes.revision)
-    workload.held_by = held_by(state, workload, why, moment.now)
+    workload.held_by = hold_texts_by_cause(state, workload, why, moment.now)
     if workload.held_by or placed.division.held_back:
         state.misplaced[workload.key] = None
-    elif not placed.events and waits_for_nothing(placed.placement):
+    elif not placed.events and has_no_waits(placed.placement):
         state.misplaced.pop(workload.key, None)
     return placed
 
 
-def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment) -> PlacementResult:
+def take_back_replicas(
+    state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment
+) -> PlacementResult:
     """Takes replicas back, and places them elsewhere at once. counts: replicas by cluster.
 
     They leave like other replicas, since they may bind before their cluster reads the placement. A StatefulSet or Job
     is removed there first: no other cluster gets it before.
     """
     held = held_by_cluster(state, workload, moment.now)
-    takes = without if is_whole(workload.declared.kind) else cut
+    takes = held_after_removal if is_whole(workload.declared.kind) else held_after_leaving
     for cluster, count in counts.items():
         held[cluster] = takes(held[cluster], count)
     subject = subject_of(workload)
-    division = divide(state, subject, held, moment, DivisionOptions(settled=True))
-    division = _stay_after_all(workload, held, division)
-    return _decide(state, subject, held, division, moment, PlacementCause("TakeBack"))
+    division = divide_over_fleet(state, subject, held, moment, DivisionOptions(settled=True))
+    division = _keep_leaving_replicas(workload, held, division)
+    return _decide_placement(state, subject, held, division, moment, PlacementCause("TakeBack"))
 
 
-def await_missing(
+def await_missing_objects(
     state: PlannerState, workload: Workload, counts: Mapping[str, int], missing: Mapping[str, Missing], moment: Moment
 ) -> PlacementResult:
     """Removes replicas that wait for an object that their cluster lacks. counts: replicas by cluster.
@@ -192,14 +200,14 @@ def await_missing(
     """
     held = held_by_cluster(state, workload, moment.now)
     for cluster, count in counts.items():
-        held[cluster] = without(held[cluster], count)
+        held[cluster] = held_after_removal(held[cluster], count)
     subject = subject_of(workload)
-    division = divide(state, subject, held, moment, DivisionOptions(settled=True, await_missing=True))
-    division = _stay_after_all(workload, held, division)
-    return _decide(state, subject, held, division, moment, PlacementCause(CAUSE_MISSING, missing=missing))
+    division = divide_over_fleet(state, subject, held, moment, DivisionOptions(settled=True, await_missing=True))
+    division = _keep_leaving_replicas(workload, held, division)
+    return _decide_placement(state, subject, held, division, moment, PlacementCause(CAUSE_MISSING, missing=missing))
 
 
-def migrate(
+def migrate_replicas(
     state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment
 ) -> PlacementResult:
     """Moves replicas to the cluster `to`, which certainly has room for them. counts: replicas by source cluster.
@@ -207,7 +215,7 @@ def migrate(
     held = held_by_cluster(state, workload, moment.now)
     kept = {cluster: entry.replicas for cluster, entry in held.items()}
     for cluster, count in counts.items():
-        held[cluster] = cut(held[cluster], count)
+        held[cluster] = held_after_leaving(held[cluster], count)
     wanted, there = sum(counts.values()), held.get(to, HeldReplicas(0, 0, 0))
     stay = min(wanted, there.may_keep)
     held[to] = replace(
@@ -218,15 +226,17 @@ def migrate(
         may_keep=there.may_keep - stay,
     )
     subject = subject_of(workload)
-    room = growth_room(state, to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
+    room = growth_room(state, to, workload.possible_shapes_in(to), False, moment.now, workload.key).certain - (
+        wanted - stay
+    )
     options = DivisionOptions(workload.settled, most={to: held[to].replicas + room})
-    division = divide(state, subject, held, moment, options)
+    division = divide_over_fleet(state, subject, held, moment, options)
     inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     why = PlacementCause(CAUSE_MIGRATE, sent={to: wanted})
-    return _decide(state, subject, held, replace(division, inputs=inputs), moment, why)
+    return _decide_placement(state, subject, held, replace(division, inputs=inputs), moment, why)
 
 
-def send_home(
+def send_overflow_home(
     state: PlannerState, workload: Workload, cluster: str, count: int, rooms: Mapping[str, int], moment: Moment
 ) -> PlacementResult | None:
     """Moves overflow replicas from a cluster to their homes. rooms: by home, how many more replicas it takes.
@@ -238,19 +248,21 @@ def send_home(
     held = {name: replace(entry, may_keep=0) for name, entry in held.items()}
     if count <= 0 or count > kept.get(cluster, 0):
         return None
-    held[cluster] = cut(held[cluster], count)
+    held[cluster] = held_after_leaving(held[cluster], count)
     before = {name: held[name].replicas if name in held else 0 for name in state.clusters}
     most = {name: there + rooms.get(name, 0) for name, there in before.items()}
-    division = divide(state, subject_of(workload), held, moment, DivisionOptions(settled=True, most=most))
+    division = divide_over_fleet(state, subject_of(workload), held, moment, DivisionOptions(settled=True, most=most))
     stray = any(division.replicas.get(name, 0) != there for name, there in before.items() if name not in rooms)
     if stray or division.unplaced or any(division.new.get(name, 0) > held[name].new for name in held):
         return None
     inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     division = replace(division, inputs=inputs)
-    return _decide(state, subject_of(workload), held, division, moment, PlacementCause(CAUSE_HOME))
+    return _decide_placement(state, subject_of(workload), held, division, moment, PlacementCause(CAUSE_HOME))
 
 
-def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> PlacementResult:
+def return_lost_replicas(
+    state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment
+) -> PlacementResult:
     """Keeps lost replicas again in clusters that are back. back: replicas by cluster. A surplus is scaled in.
 
     Surplus replicas leave once as many replicas are available as are kept. Replicas in a cluster that was declared
@@ -263,15 +275,17 @@ def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int],
         leaves = min(count, max(0, surplus)) if state.clusters[cluster].phase == PHASE_LOST else 0
         surplus -= leaves
         kept = before.replicas + count - leaves
-        unbound = min(state.unbound(workload, part), kept)
+        unbound = min(state.unbound_replicas(workload, part), kept)
         leaving = before.leaving + leaves
         held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound, leaving=leaving)
     subject = subject_of(workload)
-    division = divide(state, subject, held, moment, DivisionOptions(settled=True, gently=True))
-    return _decide(state, subject, held, division, moment, PlacementCause(CAUSE_RETURN))
+    division = divide_over_fleet(state, subject, held, moment, DivisionOptions(settled=True, gently=True))
+    return _decide_placement(state, subject, held, division, moment, PlacementCause(CAUSE_RETURN))
 
 
-def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementResult:
+def give_up_replicas(
+    state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment
+) -> PlacementResult:
     """Counts kept replicas as lost in clusters that will not return. counts: replicas by cluster.
 
     A part with no kept replica leaves the placement: no status will ever report it absent. Until then the placement
@@ -290,21 +304,23 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
         )
     subject = subject_of(workload)
     others = {cluster: entry for cluster, entry in held.items() if cluster not in counts}
-    division = _stay_after_all(workload, others, divide(state, subject, held, moment, DivisionOptions()))
+    division = _keep_leaving_replicas(
+        workload, others, divide_over_fleet(state, subject, held, moment, DivisionOptions())
+    )
     given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
-    return _decide(state, subject, held, division, moment, PlacementCause(CAUSE_LOST, given_up))
+    return _decide_placement(state, subject, held, division, moment, PlacementCause(CAUSE_LOST, given_up))
 
 
-def take_over(
+def take_over_parts(
     state: PlannerState, workload: Workload, held: Mapping[str, HeldReplicas], why: "PlacementCause", moment: Moment
 ) -> PlacementResult:
     """Places parts again in other clusters, because the placement no longer lists the clusters that had them."""
     subject = subject_of(workload)
-    division = divide(state, subject, held, moment, DivisionOptions(workload.settled))
-    return _decide(state, subject, held, division, moment, why)
+    division = divide_over_fleet(state, subject, held, moment, DivisionOptions(workload.settled))
+    return _decide_placement(state, subject, held, division, moment, why)
 
 
-def _stay_after_all(workload: Workload, held: Mapping[str, HeldReplicas], division: Division) -> Division:
+def _keep_leaving_replicas(workload: Workload, held: Mapping[str, HeldReplicas], division: Division) -> Division:
     """Keeps leaving replicas if their replacements lost their place and found no other: else fewer would run than asked
     for. Unbound ones go: they were taken back. Those that stay wait for nothing, not even for a missing object."""
     left = max(0, division.unplaced - workload.unplaced)
@@ -317,13 +333,15 @@ def _stay_after_all(workload: Workload, held: Mapping[str, HeldReplicas], divisi
             left -= count
     unplaced = division.unplaced - (sum(replicas.values()) - sum(division.replicas.values()))
     uncertain = min(division.uncertain, unplaced)
-    missing = first_of(division.missing, unplaced - uncertain)
+    missing = amounts_up_to_total(division.missing, unplaced - uncertain)
     minima = {name: count for name, count in division.waits_in.items() if name in division.lacking}
     stayed = replace(division, replicas=replicas, kept_again=kept_again, unplaced=unplaced, uncertain=uncertain)
     return replace(stayed, missing=missing, waits_in=division.waits_in if unplaced else minima)
 
 
-def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementResult:
+def remove_leaving_replicas(
+    state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment
+) -> PlacementResult:
     """Removes leaving replicas from the placement, without a new division. counts: replicas by cluster."""
     assert workload.placement is not None
     parts, inputs = [], []
@@ -332,19 +350,19 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
         if count:
             share = PartShare(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
             number = template_number(part, workload.declared)
-            left = part_of(state, workload.key, part.cluster, part, share, moment.generation, number)
+            left = part_with_new_version(state, workload.key, part.cluster, part, share, moment.generation, number)
             parts.append(replace(left, replicas_by_name=part.replicas_by_name))
-            inputs.append(_input_of(state, part, share.replicas, moment.now))
+            inputs.append(_entry_of_removed(state, part, share.replicas, moment.now))
         else:
             parts.append(part)
     placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
     division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
-    said = record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
+    said = prepare_record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
     needed = needed_events(state, workload.key, placement, moment)
     return PlacementResult(placement, division, (placement, *needed), said)
 
 
-def _input_of(state: PlannerState, part: Part, after: int, now: float) -> DivisionEntry:
+def _entry_of_removed(state: PlannerState, part: Part, after: int, now: float) -> DivisionEntry:
     """Returns the entry, for the decision's record, of a cluster whose leaving replicas were removed."""
     view = state.clusters[part.cluster]
     tier = view.joined.tier if view.joined is not None else ""
@@ -352,16 +370,16 @@ def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Divisi
     return DivisionEntry(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
 
 
-def remove(state: PlannerState, subject: PlacementSubject, moment: Moment) -> PlacementResult:
+def remove_workload(state: PlannerState, subject: PlacementSubject, moment: Moment) -> PlacementResult:
     """Returns the placement of a workload that is to be removed from every cluster."""
     known = subject.known.parts if subject.known is not None else {}
-    parts = tuple(_removing(state, subject.key, part, moment) for part in known.values())
+    parts = tuple(_part_to_remove(state, subject.key, part, moment) for part in known.values())
     placement = PlacementDecided(*subject.key, moment.generation, subject.declared.generation, parts, 0, "")
     division = Division({}, {}, 0)
     last = subject.known.placement if subject.known is not None else None
-    if last is not None and _same(last, placement):
+    if last is not None and _is_same_placement(last, placement):
         return PlacementResult(last, division)
-    said = record(state, subject.declared, placement, division, moment, "Delete")
+    said = prepare_record(state, subject.declared, placement, division, moment, "Delete")
     needed = needed_events(state, subject.key, placement, moment, {})
     return PlacementResult(placement, division, (placement, *needed), said)
 
@@ -384,7 +402,7 @@ class PlacementCause:
     missing: Mapping[str, Missing] = field(default_factory=dict)
 
 
-def _decide(
+def _decide_placement(
     state: PlannerState,
     subject: PlacementSubject,
     held: Mapping[str, HeldReplicas],
@@ -397,9 +415,9 @@ def _decide(
     then the texts, the needs and the record. An equal placement is not written again."""
     division, declared, known = with_promised(state, subject, division), subject.declared, subject.known
     before = {**known.parts, **why.taken} if known is not None else {}
-    empty = empty_in_leaving(state, known) if known is not None else []
-    to_end = frozenset(empty) - state.brakes.frozen_among(empty, subject.key)
-    waits_for = waited_for(state, subject, before.values(), division, why.missing)
+    empty = leaving_clusters_without_replicas(state, known) if known is not None else []
+    to_end = frozenset(empty) - state.brakes.frozen_clusters_among(empty, subject.key)
+    waits_for = awaited_objects_by_cluster(state, subject, before.values(), division, why.missing)
     parts = []
     for cluster in dict.fromkeys((*before, *division.replicas, *waits_for)):
         if cluster in why.given_up:
@@ -410,18 +428,20 @@ def _decide(
                 parts.append(replace(first, missing=waits_for.get(cluster, ())))
             continue
         share = share_of(held.get(cluster), division, cluster)
-        number, changes = _template_for(subject, before.get(cluster), cluster in why.rolled)
+        number, changes = _template_for_part(subject, before.get(cluster), cluster in why.rolled)
         part = None if changes or cluster in why.taken else kept_part(before.get(cluster), share, number)
         if part is None and (share.kept or cluster in before):
-            part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation, number)
+            part = part_with_new_version(
+                state, subject.key, cluster, before.get(cluster), share, moment.generation, number
+            )
         if part is not None and not part.replicas and cluster in to_end:
-            part = _removing(state, subject.key, part, moment)
+            part = _part_to_remove(state, subject.key, part, moment)
         if part is not None and not (part.removing and cluster in to_end):
             part = with_missing(state, subject.key, part, before.get(cluster), waits_for, moment.generation)
-        if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
+        if part is not None and part.removing and _needs_empty_object(subject, before.get(cluster)):
             part = replace(part, removing=False)
         if part is not None:
-            by_name = _by_name(state, subject, before.get(cluster), why.cause) + why.sent.get(cluster, 0)
+            by_name = _replicas_by_name(state, subject, before.get(cluster), why.cause) + why.sent.get(cluster, 0)
             by_name = min(by_name, part.replicas_kept)
             parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
     waiting_for, waits = waits_of_placement(state, subject, division, parts, moment)
@@ -430,28 +450,32 @@ def _decide(
         name=declared.name,
         generation=moment.generation,
         workload_generation=declared.generation,
-        parts=tuple(sorted(without_shared(state, parts, moment.generation), key=lambda part: part.cluster)),
+        parts=tuple(sorted(parts_without_shared(state, parts, moment.generation), key=lambda part: part.cluster)),
         unplaced=division.unplaced,
         waiting_for=waiting_for,
-        missing_template=template_that_waited(subject, why.missing),
+        missing_template=waited_template_digest(subject, why.missing),
         waits=waits,
     )
     lent = division.lent if why.for_lent and placement.unplaced else None
     needed = tuple(needed_events(state, subject.key, placement, moment, lent))
     last = known.placement if known is not None else None
-    if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
+    if (
+        last is not None
+        and _is_same_placement(last, placement)
+        and (division.uncertain or _has_same_waits(last, placement))
+    ):
         return PlacementResult(last, division, needed)
-    said = record(state, declared, placement, division, moment, _cause(division, why.cause))
+    said = prepare_record(state, declared, placement, division, moment, _recorded_cause(division, why.cause))
     return PlacementResult(placement, division, (placement, *needed), said)
 
 
-def _stays_at_nothing(subject: PlacementSubject, before: Part | None) -> bool:
+def _needs_empty_object(subject: PlacementSubject, before: Part | None) -> bool:
     """Returns whether a StatefulSet scaled to 0 keeps its object: its volumes might be deleted with the object."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
 
 
-def _by_name(state: PlannerState, subject: PlacementSubject, before: Part | None, cause: str) -> int:
+def _replicas_by_name(state: PlannerState, subject: PlacementSubject, before: Part | None, cause: str) -> int:
     """Returns how many replicas of a part a person placed there by name.
 
     Another policy sets the number to 0. A new Apply or Scale lowers it to what the policy allows in that cluster.
@@ -461,10 +485,12 @@ def _by_name(state: PlannerState, subject: PlacementSubject, before: Part | None
         return 0
     if not before.replicas_by_name or cause not in BY_NAME:
         return before.replicas_by_name
-    return min(before.replicas_by_name, most_in(subject.declared.policy, before.cluster, state.joined()))
+    return min(
+        before.replicas_by_name, allowed_maximum(subject.declared.policy, before.cluster, state.joined_clusters())
+    )
 
 
-def _cause(division: Division, cause: str) -> str:
+def _recorded_cause(division: Division, cause: str) -> str:
     """Returns the cause for the record. For a retry that moved replicas, it is the cause of that move."""
     if cause != CAUSE_WAITING or not any(division.moved.values()):
         return cause
@@ -472,7 +498,7 @@ def _cause(division: Division, cause: str) -> str:
     return min(causes, key=(CAUSE_FAILOVER, CAUSE_LOST, CAUSE_DRAIN, CAUSE_POLICY).index)
 
 
-def _template_for(subject: PlacementSubject, before: Part | None, rolled: bool) -> tuple[int, bool]:
+def _template_for_part(subject: PlacementSubject, before: Part | None, rolled: bool) -> tuple[int, bool]:
     """Returns the template generation for a part, and whether the part's object must be written again for its manifest.
 
     A part keeps its template until its turn in the rollout comes. A new part, or one without replicas, gets the newest.
@@ -486,20 +512,20 @@ def _template_for(subject: PlacementSubject, before: Part | None, rolled: bool) 
     bears = template_number(before, known.declared)
     if not rolled and before.replicas and bears != newest:
         return bears, False
-    manifest = manifests_borne(known.declared, (bears,)).get(bears)
-    return newest, manifest is None or not same_object(declared.manifest, manifest)
+    manifest = manifests_by_generation(known.declared, (bears,)).get(bears)
+    return newest, manifest is None or not is_same_object(declared.manifest, manifest)
 
 
-def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
+def _is_same_placement(last: PlacementDecided, new: PlacementDecided) -> bool:
     return replace(last, generation=new.generation, waiting_for=new.waiting_for, waits=new.waits) == new
 
 
-def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
+def _has_same_waits(last: PlacementDecided, new: PlacementDecided) -> bool:
     """Returns whether both placements wait for the same things. Numbers in the texts are ignored: they change often."""
-    return digest_of(last) == digest_of(new)
+    return waits_digest(last) == waits_digest(new)
 
 
-def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
+def _part_to_remove(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
     if part.removing:
         return part
     ceiling = ceiling_before(state, key, part, part.cluster)

@@ -35,13 +35,13 @@ def _promised_in(state: PlannerState, subject: PlacementSubject, entry: Division
 
     It names workloads of the subject's namespace only: a reader may not see other namespaces.
     """
-    if entry.certain or entry.cluster not in state.clusters or not state.reservations(entry.cluster):
+    if entry.certain or entry.cluster not in state.clusters or not state.reservations_in_cluster(entry.cluster):
         return None
-    total, nodes = state.room_beside_nothing(entry.cluster, subject.shape)
+    total, nodes = state.unreserved_room(entry.cluster, subject.shape)
     by_nodes = entry.limited_by.nodes == nodes or entry.limited_by.code is LimitCode.PROMISED
     if not total or not by_nodes:
         return None
-    reserved = ((key, reservation.free) for key, reservation in state.reservations(entry.cluster).items())
+    reserved = ((key, reservation.free) for key, reservation in state.reservations_in_cluster(entry.cluster).items())
     others = {key: count for key, count in reserved if count and key != subject.key}
     if not others:
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from planner.core.division.placement import inputs_in_words
+from planner.core.division.placement import cluster_inputs_of
 from planner.core.division.situation import Division
 from planner.core.knowledge.allowance import CAUSE_AUTOSCALE
 from planner.core.knowledge.state import PlannerState
@@ -31,7 +31,7 @@ class _Once:
         return self._made
 
 
-def record(
+def prepare_record(
     state: PlannerState,
     declared: WorkloadDeclared,
     placement: PlacementDecided,
@@ -45,7 +45,7 @@ def record(
     scaled_by = state.scalings.decided_by((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""
 
     def made() -> DecisionRecorded:
-        inputs, basis = inputs_in_words(division.inputs), division.basis
+        inputs, basis = cluster_inputs_of(division.inputs), division.basis
         decided_on = dict.fromkeys(entry.cluster for entry in inputs if entry.cluster)
         offset_of = dict(zip(names, offsets, strict=True))
         return DecisionRecorded(
@@ -60,7 +60,7 @@ def record(
             positions=tuple(
                 (f"capacity-changes/{name}", offset_of[name]) for name in decided_on if offset_of[name] != NEVER
             ),
-            settings=rules.text(),
+            settings=rules.to_text(),
             code_version=CODE_VERSION,
             division=pack_division(basis) if basis is not None else b"",
             scaled_by=scaled_by,

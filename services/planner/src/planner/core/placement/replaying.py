@@ -11,14 +11,14 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from planner.core.division.placement import clusters_by_tier, inputs_in_words
+from planner.core.division.placement import cluster_inputs_of, clusters_by_tier
 from planner.core.division.situation import Division, DivisionBasis, Situation
 from planner.core.division.words import limit_text, recorded_limit
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import REPLICAS_MAX, FleetClusters
 from planner.core.placement.choice import divider
 from spillway.events import DecisionRecorded
-from spillway.packed import NotPacked, pack, unpack
+from spillway.packed import NotPacked, pack_text, unpack_text
 
 FLEETS_KEPT_MAX = 16
 SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
@@ -64,24 +64,24 @@ class ReplayResult:
     aside: tuple[str, ...]
 
     @property
-    def same(self) -> bool:
+    def is_same(self) -> bool:
         return self.recorded == self.recomputed
 
 
 def pack_division(basis: DivisionBasis) -> bytes:
     """Returns the packed situation, rooms and division for DecisionRecorded.division."""
     situation = {name: _plain(getattr(basis.situation, name)) for name in _situation_types()}
-    situation["clusters"] = _bare(FleetClusters(basis.situation.clusters))
+    situation["clusters"] = _clusters_json(FleetClusters(basis.situation.clusters))
     entries = dict.fromkeys(
         (name, tier.node_groups) for tier, names in clusters_by_tier(basis.situation) for name in names
     )
     rooms = [_room_entry(*place, basis.situation.room(*place)) for place in entries]
     division = msgspec.Raw(_division_json(basis.division))
-    return pack(msgspec.json.encode({"situation": situation, "rooms": rooms, "division": division}))
+    return pack_text(msgspec.json.encode({"situation": situation, "rooms": rooms, "division": division}))
 
 
 @lru_cache(maxsize=FLEETS_KEPT_MAX)
-def _bare(clusters: FleetClusters) -> msgspec.Raw:
+def _clusters_json(clusters: FleetClusters) -> msgspec.Raw:
     """Returns the clusters as JSON, without endpoint and credential."""
     return msgspec.Raw(msgspec.json.encode([replace(cluster, credential="", endpoint="") for cluster in clusters]))
 
@@ -94,7 +94,7 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
     if not record.division:
         raise NotReplayable("no division was made, or the record is of a version that did not keep it")
     try:
-        kept = msgspec.json.decode(unpack(record.division), type=dict[str, msgspec.Raw])
+        kept = msgspec.json.decode(unpack_text(record.division), type=dict[str, msgspec.Raw])
         rooms = {
             (entry.cluster, entry.node_groups): Room(
                 entry.certain, entry.possible, recorded_limit(entry.limited_by, entry.code), entry.when_empty
@@ -117,7 +117,7 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
     return Situation(room=room, **found), bytes(kept["division"])
 
 
-def replay(record: DecisionRecorded) -> ReplayResult:
+def replay_division(record: DecisionRecorded) -> ReplayResult:
     """Divides again from a record and compares the results. Raises NotReplayable when it cannot divide."""
     situation, recorded = read_division(record)
     try:
@@ -128,7 +128,12 @@ def replay(record: DecisionRecorded) -> ReplayResult:
     except (ValueError, TypeError, ArithmeticError) as error:
         raise NotReplayable(f"what was recorded cannot be divided by this version: {error}") from error
     return ReplayResult(
-        situation, division, recorded, recomputed, _differences(recorded, recomputed), _aside(record, division)
+        situation,
+        division,
+        recorded,
+        recomputed,
+        _differences(recorded, recomputed),
+        _deviation_texts(record, division),
     )
 
 
@@ -141,7 +146,7 @@ def _differences(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
     )
 
 
-def _aside(record: DecisionRecorded, division: Division) -> tuple[str, ...]:
+def _deviation_texts(record: DecisionRecorded, division: Division) -> tuple[str, ...]:
     """Returns texts: replicas that stayed in their cluster although the division put them elsewhere."""
     decided = {entry.cluster: entry.after for entry in record.inputs if entry.cluster}
     divided = {entry.cluster: entry.after for entry in division.inputs if entry.cluster}
@@ -164,7 +169,7 @@ def _shown(value: object) -> str:
 
 def _division_json(division: Division) -> bytes:
     return msgspec.json.encode(
-        {name: _plain(value) for name, value in _recorded(division) if value or name not in SINCE_DEFAULTED}
+        {name: _plain(value) for name, value in _recorded_fields(division) if value or name not in SINCE_DEFAULTED}
     )
 
 
@@ -173,10 +178,10 @@ def _room_entry(cluster: str, node_groups: bool, room: Room) -> RoomEntry:
     return RoomEntry(cluster, node_groups, certain, possible, limit_text(limited_by), when_empty, limited_by.code.value)
 
 
-def _recorded(division: Division) -> Iterator[tuple[str, Any]]:
+def _recorded_fields(division: Division) -> Iterator[tuple[str, Any]]:
     for entry in fields(Division):
         if entry.name == "inputs":
-            yield entry.name, inputs_in_words(division.inputs)
+            yield entry.name, cluster_inputs_of(division.inputs)
         elif entry.name != "basis":
             yield entry.name, getattr(division, entry.name)
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.division.situation import LOST, Division, HeldReplicas
-from planner.core.feasibility.reservation import is_rolling, is_settled, next_ceiling
-from planner.core.knowledge.reserving import as_answered
+from planner.core.feasibility.reservation import is_object_settled, is_rolling, next_ceiling
+from planner.core.knowledge.reserving import part_after_refusal
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.workload import Workload, refused_there
+from planner.core.knowledge.workload import Workload, refusal_status
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, ObjectReference, Part, WorkloadFacts
 
@@ -38,7 +38,7 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
         kept = part.replicas_kept
         reservation = state.reservation(workload.key, part.cluster)
         unbound = min(unbound_kept(state, workload, part), kept)
-        idle = min(state.unbound(workload, part), part.replicas_leaving)
+        idle = min(state.unbound_replicas(workload, part), part.replicas_leaving)
         view = state.clusters.get(part.cluster)
         may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
         # During a rollout, replicas may leave because the new template has no room for them.
@@ -64,7 +64,7 @@ def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
 
     When it is scaled in, a ReplicaSet first deletes the pods that are not running. So unbound replicas leave first.
     """
-    return max(0, state.unbound(workload, part) - part.replicas_leaving)
+    return max(0, state.unbound_replicas(workload, part) - part.replicas_leaving)
 
 
 def _unready(part: Part, facts: WorkloadFacts | None) -> int:
@@ -85,7 +85,7 @@ def share_of(held: HeldReplicas | None, division: Division, cluster: str) -> Par
     return PartShare(kept, new, held.lost, leaving + moved)
 
 
-def part_of(
+def part_with_new_version(
     state: PlannerState,
     key: WorkloadKey,
     cluster: str,
@@ -143,8 +143,8 @@ def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, c
         return 0
     known, facts = state.workloads.get(key), facts_of(state, key, cluster)
     if known is not None:
-        before = as_answered(state, known, before)
-        if facts is not None and not is_settled(facts, known.template_of(before).surge_of(facts.spec_replicas)):
+        before = part_after_refusal(state, known, before)
+        if facts is not None and not is_object_settled(facts, known.template_of(before).surge_of(facts.spec_replicas)):
             facts = None
     return next_ceiling(before, facts, 0)
 
@@ -159,13 +159,13 @@ def first_part(cluster: str, version: Generation, division: Division, template: 
     return Part(cluster, version, kept, new, kept, False, template, replicas_by_name=by_name)
 
 
-def without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
+def parts_without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
     """Returns the parts, but drops a part to be removed if its API server's other name has a part that stays.
 
     Both names have one object, and its removal would end the pods of the other part. version: given to the parts that
     stay, so that their version is above the object's, whichever part wrote the object last.
     """
-    servers = {part.cluster: _api_server(state, part.cluster) for part in parts}
+    servers = {part.cluster: _first_name_of_server(state, part.cluster) for part in parts}
     stay = {servers[part.cluster] for part in parts if not part.removing}
     shared = {servers[part.cluster] for part in parts if part.removing} & stay
     return [
@@ -175,13 +175,13 @@ def without_shared(state: PlannerState, parts: Sequence[Part], version: Generati
     ]
 
 
-def _api_server(state: PlannerState, cluster: str) -> str:
+def _first_name_of_server(state: PlannerState, cluster: str) -> str:
     """Returns the name under which the cluster's API server joined first."""
     view = state.clusters.get(cluster)
     return view.twin_of or cluster if view is not None else cluster
 
 
-def cut(held: HeldReplicas, count: int) -> HeldReplicas:
+def held_after_leaving(held: HeldReplicas, count: int) -> HeldReplicas:
     """Returns the cluster's replicas with `count` fewer kept.
 
     They leave, unbound ones first, and must not stay after all.
@@ -201,7 +201,7 @@ def cut(held: HeldReplicas, count: int) -> HeldReplicas:
     )
 
 
-def without(held: HeldReplicas, count: int) -> HeldReplicas:
+def held_after_removal(held: HeldReplicas, count: int) -> HeldReplicas:
     """Returns the cluster's replicas with `count` gone at once: leaving ones first, then lost ones, then kept ones."""
     leaving = min(held.leaving, count)
     lost = min(held.lost, count - leaving)
@@ -237,7 +237,7 @@ def kept_part(before: Part | None, share: PartShare, template: int) -> Part | No
     )
 
 
-def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
+def is_done_in_cluster(state: PlannerState, workload: Workload, part: Part) -> bool:
     """Returns whether a part was carried out as far as its cluster allows. The planner cannot speed up the rest.
 
     That is so when the record shows the object as decided, or when the cluster's API refused the object.
@@ -247,7 +247,7 @@ def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
     facts = facts_of(state, workload.key, part.cluster)
     if facts is not None and facts.version == part.version:
         return True
-    return refused_there(workload, part) is not None
+    return refusal_status(workload, part) is not None
 
 
 def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:

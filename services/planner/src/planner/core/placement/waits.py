@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from planner.core.division.situation import Division
-from planner.core.knowledge.placement_waits import NO_ROLLOUT_WAIT, PlacementWait, waits_of, waits_text
+from planner.core.knowledge.placement_waits import NO_ROLLOUT_WAIT, PlacementWait, encode_waits, waits_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject
-from planner.core.placement.missing import after_room
-from planner.core.placement.outlook import outlook
-from planner.core.placement.reasons import barred_by, held_text
+from planner.core.placement.missing import texts_after_room
+from planner.core.placement.outlook import rollout_outlook
+from planner.core.placement.reasons import held_moves_text, replicas_barred_by_freeze
 from spillway.events import PlacementWaits
 from spillway.model import Part
 
@@ -18,8 +18,8 @@ def waits_of_placement(
 ) -> tuple[str, PlacementWaits | None]:
     """Returns the text of what replicas wait for, and the codes of all that the placement waits for."""
     known = subject.known
-    then = [] if division.missing or not division.unplaced else after_room(state, subject, parts)
-    room = [*division.waits(), *map(PlacementWait, then)]
-    held = held_text(state, known, parts, moment.now, barred_by(division))
-    rollout = NO_ROLLOUT_WAIT if known is None else outlook(state, known, subject, moment.now, parts).wait
-    return "; ".join(filter(None, (waits_text(room), held))), waits_of(room, held, rollout)
+    then = [] if division.missing or not division.unplaced else texts_after_room(state, subject, parts)
+    room = [*division.placement_waits(), *map(PlacementWait, then)]
+    held = held_moves_text(state, known, parts, moment.now, replicas_barred_by_freeze(division))
+    rollout = NO_ROLLOUT_WAIT if known is None else rollout_outlook(state, known, subject, moment.now, parts).wait
+    return "; ".join(filter(None, (waits_text(room), held))), encode_waits(room, held, rollout)

@@ -6,15 +6,21 @@ elsewhere: a placement lists every cluster that may still hold the object.
 
 from collections.abc import Iterator, Mapping
 
-from planner.core.division.placement import DivisionEntries, clusters_by_tier, fits_somewhere, lacking_last, most_of
+from planner.core.division.placement import (
+    DivisionEntries,
+    can_fit_somewhere,
+    clusters_by_tier,
+    maximum_in_cluster,
+    tiers_with_lacking_last,
+)
 from planner.core.division.situation import Division, Situation
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.kinds import WHOLE
-from planner.core.manifests.policy import TierClusters, selects
-from spillway.api import RequestError, invalid
+from planner.core.manifests.policy import TierClusters, is_cluster_selected
+from spillway.api import RequestError, invalid_argument_error
 from spillway.model import ClusterLimit, Policy, WorkloadFacts
-from spillway.texts import listed
+from spillway.texts import first_names_text
 
 Limits = Mapping[str, ClusterLimit]
 
@@ -53,9 +59,9 @@ def divide_whole(situation: Situation) -> Division:
         kept[name], missing = kept[name] - taken, missing + taken
         new[name] = min(max(0, new[name] - taken), kept[name])
     if missing > 0 and situation.listed:
-        grown = _in_its_cluster(situation, tiers, limits, missing)
+        grown = _growth_in_home(situation, tiers, limits, missing)
     elif missing > 0:
-        grown, uncertain = _anywhere(situation, tiers, limits, missing)
+        grown, uncertain = _growth_anywhere(situation, tiers, limits, missing)
     else:
         grown = []
     for name, node_groups, count in grown:
@@ -68,13 +74,13 @@ def divide_whole(situation: Situation) -> Division:
         unplaced=unplaced,
         uncertain=min(uncertain, unplaced),
         inputs=DivisionEntries(situation, tiers, kept),
-        fits_nowhere=not fits_somewhere(situation, tiers),
-        whole=_rule(situation),
-        waits_in=_waits_in(situation, unplaced),
+        fits_nowhere=not can_fit_somewhere(situation, tiers),
+        whole=_rule_text(situation),
+        waits_in=_waiting_in_home(situation, unplaced),
     )
 
 
-def _waits_in(situation: Situation, unplaced: int) -> dict[str, int]:
+def _waiting_in_home(situation: Situation, unplaced: int) -> dict[str, int]:
     """Returns the workload's only cluster with the unplaced replicas, if they wait for an object missing there."""
     homes = situation.listed if unplaced and situation.await_missing and len(situation.listed) == 1 else ()
     return {home: unplaced for home in homes if home in situation.missing and home not in situation.reasons}
@@ -84,7 +90,7 @@ Grown = list[tuple[str, bool, int]]
 """(cluster, on new nodes, replicas)."""
 
 
-def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
+def _growth_in_home(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
     """Returns as many more replicas as fit in the cluster that has the workload.
 
     If no replica is left there, either all fit or none is placed.
@@ -94,10 +100,10 @@ def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, m
     (home,) = situation.listed
     grown: Grown = []
     given = 0
-    for node_groups, name in _places(tiers):
+    for node_groups, name in _tier_places(tiers):
         if name == home:
-            room, _ = _room(situation, limits, home, node_groups)
-            count = min(missing, room, _most_more(situation, limits, home) - given)
+            room, _ = _certain_and_possible_room(situation, limits, home, node_groups)
+            count = min(missing, room, _room_in_limits(situation, limits, home) - given)
             if count > 0:
                 grown.append((home, node_groups, count))
                 given, missing = given + count, missing - count
@@ -105,15 +111,15 @@ def _in_its_cluster(situation: Situation, tiers: TierClusters, limits: Limits, m
     return [] if alone and missing else grown
 
 
-def _anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
+def _growth_anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
     """Returns the cluster that gets all replicas: in the first tier where one certainly takes them, the roomiest one.
 
     If a tier has none but possibly could, returns no cluster and the number of replicas that wait for binds.
     """
     bound_to = [name for name, limit in limits.items() if limit.replicas_min > 0]
-    for tier, names in lacking_last(situation, tiers):
+    for tier, names in tiers_with_lacking_last(situation, tiers):
         candidates = [name for name in names if not bound_to or name in bound_to]
-        rooms = {name: _room(situation, limits, name, tier.node_groups) for name in candidates}
+        rooms = {name: _certain_and_possible_room(situation, limits, name, tier.node_groups) for name in candidates}
         fitting = [name for name, (certain, _) in rooms.items() if certain >= missing]
         if fitting:
             best = min(fitting, key=lambda name: (-rooms[name][0], name))
@@ -123,30 +129,32 @@ def _anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing
     return [], 0
 
 
-def _places(tiers: TierClusters) -> Iterator[tuple[bool, str]]:
+def _tier_places(tiers: TierClusters) -> Iterator[tuple[bool, str]]:
     return ((tier.node_groups, name) for tier, names in tiers for name in names)
 
 
-def _room(situation: Situation, limits: Limits, cluster: str, node_groups: bool) -> tuple[int, int]:
+def _certain_and_possible_room(
+    situation: Situation, limits: Limits, cluster: str, node_groups: bool
+) -> tuple[int, int]:
     """Returns how many more replicas the cluster certainly and possibly takes."""
     if cluster in situation.reasons or (situation.await_missing and cluster in situation.missing):
         return 0, 0
-    room, most = situation.room(cluster, node_groups), _most_more(situation, limits, cluster)
+    room, most = situation.room(cluster, node_groups), _room_in_limits(situation, limits, cluster)
     return max(0, min(room.certain, most)), max(0, min(room.possible, most))
 
 
-def _most_more(situation: Situation, limits: Limits, cluster: str) -> int:
+def _room_in_limits(situation: Situation, limits: Limits, cluster: str) -> int:
     """Returns how many more replicas the policy's limits allow in the cluster."""
     held = situation.held.get(cluster)
-    return most_of(limits, cluster) - (held.replicas if held is not None else 0)
+    return maximum_in_cluster(limits, cluster) - (held.replicas if held is not None else 0)
 
 
-def _rule(situation: Situation) -> str:
+def _rule_text(situation: Situation) -> str:
     """Returns a text for users: the rule, other than room, that restricts the replicas."""
     text = f"a {situation.whole} goes whole to one cluster"
     if not situation.listed:
         return text
-    home = listed(situation.listed)
+    home = first_names_text(situation.listed)
     stays = any(held.replicas for held in situation.held.values())
     return f"{text} and is in {home}" if stays else f"{text} and {home} may still hold it"
 
@@ -159,18 +167,24 @@ def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, k
     if not is_whole(kind):
         return
     if policy.strategy is not None:
-        raise invalid("PlacementPolicy.spec.strategy", policy.strategy.name, f"none: {_why(kind)}")
+        raise invalid_argument_error(
+            "PlacementPolicy.spec.strategy", policy.strategy.name, f"none: {_one_cluster_text(kind)}"
+        )
     minima = [limit.cluster for limit in policy.limits if limit.replicas_min > 0]
     if len(minima) > 1:
         text = f"minima in {' and '.join(sorted(minima))}"
-        raise invalid("PlacementPolicy.spec.limits", text, f"a minimum in one cluster: {_why(kind)}")
-    allowed = _selected(state, policy)
+        raise invalid_argument_error(
+            "PlacementPolicy.spec.limits", text, f"a minimum in one cluster: {_one_cluster_text(kind)}"
+        )
+    allowed = _selected_clusters(state, policy)
     most = {limit.cluster: limit.replicas_max for limit in policy.limits if limit.replicas_max >= 0}
     least = {limit.cluster: limit.replicas_min for limit in policy.limits}
     usable = [name for name in allowed if most.get(name, replicas) >= replicas and (not minima or name in minima)]
     if replicas and not usable:
         text = ", ".join(f"{name}: min {least.get(name, 0)}, max {most.get(name, 'none')}" for name in sorted(allowed))
-        raise invalid("PlacementPolicy.spec.limits", text, f"a cluster that may have all {replicas}: {_why(kind)}")
+        raise invalid_argument_error(
+            "PlacementPolicy.spec.limits", text, f"a cluster that may have all {replicas}: {_one_cluster_text(kind)}"
+        )
     homes = [part.cluster for part in known.parts.values() if part.replicas_kept] if known is not None else []
     for home in homes:
         if replicas and home not in usable:
@@ -181,11 +195,13 @@ def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, k
             )
 
 
-def _why(kind: str) -> str:
+def _one_cluster_text(kind: str) -> str:
     return f"a {kind} goes whole to one cluster"
 
 
-def _selected(state: PlannerState, policy: Policy) -> list[str]:
+def _selected_clusters(state: PlannerState, policy: Policy) -> list[str]:
     return [
-        cluster.cluster for cluster in state.joined() if any(selects(tier.clusters, cluster) for tier in policy.tiers)
+        cluster.cluster
+        for cluster in state.joined_clusters()
+        if any(is_cluster_selected(tier.clusters, cluster) for tier in policy.tiers)
     ]

@@ -4,10 +4,10 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.division.placement import inputs_in_words
+from planner.core.division.placement import cluster_inputs_of
 from planner.core.division.situation import Division
 from planner.core.division.words import DivisionEntry
-from planner.core.feasibility.admitted import with_overhead
+from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.closing import DEPLOYMENT, keep_commands
@@ -20,9 +20,9 @@ from planner.core.manifests.request import POLICY_KINDS, read_manifests
 from planner.core.placement.placing import PlacementResult, needed_events
 from planner.core.placement.recording import CODE_VERSION
 from planner.core.requests import declaring
-from planner.core.requests.decisions import DecidedRequest, UnansweredDecision, answer_with
-from planner.core.requests.remembering import digest_of, remembered_answer, without_old
-from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid
+from planner.core.requests.decisions import DecidedRequest, UnansweredDecision, answer_decision
+from planner.core.requests.remembering import remembered_answer, request_digest, without_old_answers
+from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid_argument_error
 from spillway.events import (
     FOUND,
     FOUND_NOTHING,
@@ -40,7 +40,7 @@ from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.kubernetes.live_objects import first_difference
 from spillway.kubernetes.manifest_text import LABEL_NAME, check_name, read_object
 from spillway.model import STRATEGY_DUPLICATED, Part, Policy
-from spillway.texts import counted
+from spillway.texts import counted_noun
 
 KINDS = ("deployment", "deployments", "deploy", "Deployment")
 NOT_SPLIT = ("statefulset", "job", "daemonset", "cronjob", "pod", "replicaset")
@@ -59,7 +59,7 @@ class RunningReplicas:
     fleet: str
 
 
-def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionAsked | PlacementReply:
+def adoption_question(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionAsked | PlacementReply:
     """Returns the question to the clusters, or the remembered answer of this request.
 
     Raises RequestError if it is wrong.
@@ -74,7 +74,7 @@ def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionA
     return AdoptionAsked(moment.generation, *key, clusters, "")
 
 
-def decide(
+def decide_adoption(
     state: PlannerState, request: AdoptRequest, found: Mapping[str, WorkloadFound], moment: Moment
 ) -> DecidedRequest:
     """Declares the found object; its placement is what runs now. Raises RequestError when it cannot be adopted."""
@@ -85,7 +85,7 @@ def decide(
         return DecidedRequest((), remembered)
     _refuse_known(known, tuple(found))
     for cluster in sorted(found):
-        _refuse_found(key, found[cluster])
+        _refuse_unadoptable(key, found[cluster])
     refuse_different(key, found)
     running = RunningReplicas(
         {cluster: entry.replicas for cluster, entry in found.items()},
@@ -94,14 +94,14 @@ def decide(
     )
     first = found[min(found)]
     _refuse_other_kinds(request.policy)
-    texts = (*texts_of(first), *((request.policy,) if request.policy else ()))
+    texts = (*manifest_texts(first), *((request.policy,) if request.policy else ()))
     waits = None if known is None or is_gone(known) else known
     kept = waits.declared.policy if waits is not None and not request.policy else None
     decided = declared_as_found(state, key, texts, running, moment, "Adopt", kept)
-    declaring.check_held(state, decided.declared, (entry.manifest for entry in decided.dependencies))
+    declaring.check_namespace_limits(state, decided.declared, (entry.manifest for entry in decided.dependencies))
     if waits is not None:
-        decided = replace(decided, warnings=(*decided.warnings, _in_its_stead(waits)))
-    return answer_with(state, decided, request.idempotency_key, _digest(request), moment)
+        decided = replace(decided, warnings=(*decided.warnings, _replaced_declaration_warning(waits)))
+    return answer_decision(state, decided, request.idempotency_key, _digest(request), moment)
 
 
 def declared_as_found(
@@ -126,12 +126,12 @@ def declared_as_found(
     declaring.check_dependencies(state, declaration)
     known = state.workloads.get(key)
     declaring.check_kind(known, declaration)
-    declared = declaring.declared(state, declaration, known)
+    declared = declaring.next_declaration(state, declaration, known)
     total = sum(running.replicas.values())
     generation = declared.generation + (known is not None and declared.generation <= known.declared.generation)
-    counts_from = state.scalings.newest(key, known.declared.scale_generation if known is not None else None)
+    counts_from = state.scalings.newest_generation(key, known.declared.scale_generation if known is not None else None)
     declared = replace(declared, replicas=total, generation=generation, scale_generation=counts_from)
-    declared = without_old(state.rules, declared, moment)
+    declared = without_old_answers(state.rules, declared, moment)
     parts = tuple(
         Part(
             cluster,
@@ -151,38 +151,42 @@ def declared_as_found(
     )
     placement = PlacementDecided(*key, moment.generation, declared.generation, parts, 0, "")
     record = _record(state, declared, parts, moment, cause)
-    dependencies = declaring.dependencies(state, declaration, declared)
+    dependencies = declaring.dependency_records(state, declaration, declared)
     needed = needed_events(state, key, placement, moment, {})  # An earlier wait for nodes is over.
     placed = PlacementResult(
         placement, Division({}, {}, 0, inputs=_entries(state, parts, moment.now)), (placement, *needed, record)
     )
     warnings = (
         *declaration.warnings,
-        *_ruled_out(state, declared.policy, running),
-        *_to_be_scaled(state, declared),
+        *_ruled_out_warnings(state, declared.policy, running),
+        *_scale_policy_warnings(state, declared),
     )
     return UnansweredDecision(
-        declared, dependencies, placed, with_overhead(declaration.shape.unmodelled, declaration.shape), warnings
+        declared,
+        dependencies,
+        placed,
+        unmodelled_with_overhead(declaration.shape.unmodelled, declaration.shape),
+        warnings,
     )
 
 
-def _in_its_stead(waits: Workload) -> str:
-    wanted = counted(waits.declared.replicas)
+def _replaced_declaration_warning(waits: Workload) -> str:
+    wanted = counted_noun(waits.declared.replicas)
     return f"declared before, {wanted} and none placed: what runs is declared in its stead; apply it again to have that"
 
 
-def _ruled_out(state: PlannerState, policy: Policy, running: RunningReplicas) -> Iterator[str]:
+def _ruled_out_warnings(state: PlannerState, policy: Policy, running: RunningReplicas) -> Iterator[str]:
     """Yields warnings about replicas that run where the policy does not allow them: adopting moves nothing."""
-    allowed = {name for _, names in clusters_of_tiers(policy.tiers, state.joined()) for name in names}
+    allowed = {name for _, names in clusters_of_tiers(policy.tiers, state.joined_clusters()) for name in names}
     most = {limit.cluster: limit.replicas_max for limit in policy.limits if limit.replicas_max >= 0}
     for name, count in sorted(running.replicas.items()):
         bound = most.get(name, count) if name in allowed else 0
         if count > bound:
             why = f"the policy says at most {bound}" if name in allowed else "the policy rules this cluster out"
-            yield f"{name}: {why}: {counted(count - bound)} will leave once a person scales or applies it"
+            yield f"{name}: {why}: {counted_noun(count - bound)} will leave once a person scales or applies it"
 
 
-def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[str]:
+def _scale_policy_warnings(state: PlannerState, declared: WorkloadDeclared) -> Iterator[str]:
     """Yields a warning if a scale policy is attached, which can remain from before a disowning.
 
     Only its new decisions will count.
@@ -199,20 +203,20 @@ def _refuse_other_kinds(policy: str) -> None:
     """
     kind = read_object(policy, "policy")["kind"] if policy else POLICY_KINDS[0]
     if kind not in POLICY_KINDS:
-        raise invalid("policy.kind", kind, " or ".join(POLICY_KINDS))
+        raise invalid_argument_error("policy.kind", kind, " or ".join(POLICY_KINDS))
 
 
 def _refuse_copies(policy: Policy) -> None:
     """Raises RequestError for Duplicated: running replicas add up, but with copies each cluster has them all."""
     if policy.strategy is not None and policy.strategy.name == STRATEGY_DUPLICATED:
-        raise invalid(
+        raise invalid_argument_error(
             "PlacementPolicy.spec.strategy.name",
             STRATEGY_DUPLICATED,
             "another strategy: apply this one after the workload is adopted",
         )
 
 
-def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
+def follow_adoption(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
     """Returns the events that follow from new statuses of adopting parts; none when no part changed.
 
     A part was taken over, was taken over with other replicas, or could not be taken over. Adopting scales nothing:
@@ -221,7 +225,7 @@ def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Eve
     placement = workload.placement
     if placement is None:
         return ()
-    parts = (_followed(state, workload, part, moment) for part in placement.parts)
+    parts = (_followed_part(state, workload, part, moment) for part in placement.parts)
     followed = tuple(part for part in parts if part is not None)
     if followed == placement.parts:
         return ()
@@ -234,7 +238,7 @@ def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Eve
             generation=declared.generation + 1,
             disowning=not followed,
         )
-        events.append(without_old(state.rules, declared, moment))
+        events.append(without_old_answers(state.rules, declared, moment))
     events.append(
         replace(placement, parts=followed, generation=moment.generation, workload_generation=declared.generation)
     )
@@ -245,7 +249,7 @@ def refuse_different(key: WorkloadKey, found: Mapping[str, WorkloadFound]) -> No
     """Raises RequestError when two clusters have different manifests or dependencies under this name."""
     one, *others = sorted(found)
     for other in others:
-        where = first_difference(_loaded(found[one]), _loaded(found[other]))
+        where = first_difference(_parsed_objects(found[one]), _parsed_objects(found[other]))
         if where:
             raise RequestError(
                 "FAILED_PRECONDITION",
@@ -255,17 +259,19 @@ def refuse_different(key: WorkloadKey, found: Mapping[str, WorkloadFound]) -> No
             )
 
 
-def texts_of(found: WorkloadFound) -> tuple[str, ...]:
+def manifest_texts(found: WorkloadFound) -> tuple[str, ...]:
     return (found.manifest.decode(), *(one.decode() for one in found.dependencies))
 
 
-def _followed(state: PlannerState, workload: Workload, part: Part, moment: Moment) -> Part | None:
+def _followed_part(state: PlannerState, workload: Workload, part: Part, moment: Moment) -> Part | None:
     observed = workload.statuses.get(part.cluster)
     if part.adopting and state.is_lost_for_good(part.cluster, moment.now):
         return None
     if not part.adopting or observed is None or observed.version != part.version:
         return part
-    if observed.state not in (STATE_NOT_OWNED, STATE_ABSENT, STATE_PRESENT) or not state.owners.settles(observed):
+    if observed.state not in (STATE_NOT_OWNED, STATE_ABSENT, STATE_PRESENT) or not state.owners.may_decide_finally(
+        observed
+    ):
         return part
     if observed.state != STATE_PRESENT:
         return None
@@ -284,7 +290,7 @@ def _checked_key(request: AdoptRequest) -> WorkloadKey:
         text = f"kind: {request.kind!r}: expected deployment: a {request.kind} cannot be adopted yet"
         raise RequestError("INVALID_ARGUMENT", text)
     if request.kind not in KINDS:
-        raise invalid("kind", request.kind, "deployment")
+        raise invalid_argument_error("kind", request.kind, "deployment")
     return (
         check_name(request.namespace or "default", "namespace", LABEL_NAME, 63),
         check_name(request.name, "name"),
@@ -292,19 +298,23 @@ def _checked_key(request: AdoptRequest) -> WorkloadKey:
 
 
 def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment) -> tuple[str, ...]:
-    joined = {cluster.cluster for cluster in state.joined()}
+    joined = {cluster.cluster for cluster in state.joined_clusters()}
     if not names or len(names) > CLUSTERS_MAX or len(set(names)) != len(names):
-        raise invalid("clusters", list(names), f"1 to {CLUSTERS_MAX} clusters, each once")
+        raise invalid_argument_error("clusters", list(names), f"1 to {CLUSTERS_MAX} clusters, each once")
     for name in names:
         if name not in joined:
-            raise invalid("clusters", name, f"a cluster of the fleet: {', '.join(sorted(joined)) or 'none has joined'}")
-        stale = state.clusters[name].not_fresh(moment.now, state.rules.capacity_age_max)
+            raise invalid_argument_error(
+                "clusters", name, f"a cluster of the fleet: {', '.join(sorted(joined)) or 'none has joined'}"
+            )
+        stale = state.clusters[name].staleness_reason(moment.now, state.rules.capacity_age_max)
         if stale:
             raise RequestError(
                 "FAILED_PRECONDITION", f"cluster {name}: {stale}: Spillway does not know what runs there"
             )
-        if state.clusters[name].twin:
-            raise RequestError("FAILED_PRECONDITION", f"cluster {name}: {state.clusters[name].twin}: adopt it there")
+        if state.clusters[name].twin_reason:
+            raise RequestError(
+                "FAILED_PRECONDITION", f"cluster {name}: {state.clusters[name].twin_reason}: adopt it there"
+            )
     return tuple(sorted(names))
 
 
@@ -330,14 +340,14 @@ def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
     raise RequestError("ALREADY_EXISTS", f"workload {name}: it is declared already, and placed: {text}")
 
 
-def _refuse_found(key: WorkloadKey, found: WorkloadFound) -> None:
+def _refuse_unadoptable(key: WorkloadKey, found: WorkloadFound) -> None:
     if found.state != FOUND:
         code = "NOT_FOUND" if found.state == FOUND_NOTHING else "FAILED_PRECONDITION"
         text = f"deployment {'/'.join(key)} in cluster {found.cluster}: {found.message}"
         raise RequestError(code, text)
 
 
-def _loaded(found: WorkloadFound) -> dict[str, object]:
+def _parsed_objects(found: WorkloadFound) -> dict[str, object]:
     along = [json.loads(one) for one in found.dependencies]
     named = {f"{one['kind']} {one['metadata']['name']}": one for one in along}
     loaded: dict[str, object] = json.loads(found.manifest)
@@ -345,7 +355,7 @@ def _loaded(found: WorkloadFound) -> dict[str, object]:
 
 
 def _digest(request: AdoptRequest) -> str:
-    return digest_of("adopt", *sorted(request.clusters), request.policy)
+    return request_digest("adopt", *sorted(request.clusters), request.policy)
 
 
 def _record(
@@ -360,11 +370,11 @@ def _record(
         cause=cause,
         replicas=declared.replicas,
         unplaced=0,
-        inputs=inputs_in_words(_entries(state, parts, moment.now)),
+        inputs=cluster_inputs_of(_entries(state, parts, moment.now)),
         positions=tuple(
             (f"capacity-changes/{name}", view.offset) for name, view in views.items() if view.offset != NEVER
         ),
-        settings=state.rules.text(),
+        settings=state.rules.to_text(),
         code_version=CODE_VERSION,
     )
 

@@ -5,20 +5,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from planner.core.division.placement import inputs_in_words
+from planner.core.division.placement import cluster_inputs_of
 from planner.core.division.situation import Division
 from planner.core.division.words import limit_text
-from planner.core.feasibility.admitted import with_overhead
+from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.knowledge.ages import age_ms
-from planner.core.knowledge.closing import bars
+from planner.core.knowledge.closing import is_barring_orphan
 from planner.core.knowledge.placement_waits import recorded_waits, text_without_rollout
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
-from planner.core.knowledge.turns import figures
+from planner.core.knowledge.turns import rollout_progress_text
 from planner.core.knowledge.workload import Workload, is_gone, is_orphan
 from planner.core.manifests.request import read_manifests
-from planner.core.placement.left_there import left_in
-from planner.core.placement.outlook import held_by_brakes
+from planner.core.placement.left_there import workloads_left_in
+from planner.core.placement.outlook import held_by_brakes_text
 from spillway.api import (
     CapacityReply,
     CapacityRequest,
@@ -35,15 +35,15 @@ from spillway.api import (
     PlacementReply,
     RequestError,
     WorkloadReply,
-    invalid,
+    invalid_argument_error,
 )
 from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.node_match import NOT_READY_KEYS
-from spillway.feasibility.volumes import uncomputed
-from spillway.kubernetes.pod_shape import bare
+from spillway.feasibility.volumes import volume_claim_warnings
+from spillway.kubernetes.pod_shape import shape_without_notes
 from spillway.model import NODE_OWNED, ClusterInput, Part, Shape
-from spillway.texts import listed, waiting
+from spillway.texts import first_names_text, waiting_text
 from spillway.troubles import TroubleCode
 
 PAGE_SIZE_DEFAULT = 100
@@ -69,7 +69,7 @@ def placement_reply(
         replicas=declared.replicas,
         placed=sum(part.replicas_kept for part in parts),
         unplaced=unplaced,
-        waiting_for="; ".join(filter(None, answered_waits(state, declared, placement))),
+        waiting_for="; ".join(filter(None, placement_and_rollout_waits(state, declared, placement))),
         parts=tuple(
             PlacedPart(
                 cluster=part.cluster,
@@ -85,7 +85,7 @@ def placement_reply(
             )
             for part in parts
         ),
-        inputs=inputs_in_words(division.inputs) if division else (),
+        inputs=cluster_inputs_of(division.inputs) if division else (),
         unmodelled=unmodelled,
         deleting=declared.deleting,
         disowning=declared.disowning,
@@ -94,7 +94,7 @@ def placement_reply(
     )
 
 
-def answered_waits(
+def placement_and_rollout_waits(
     state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None
 ) -> tuple[str, str]:
     """Returns two texts: what the placement waits for, and what its rollout waits for.
@@ -106,19 +106,23 @@ def answered_waits(
     if workload is None or placement is None:
         return before, known.rollout
     if workload.placement is placement and is_in_transfer(workload):
-        handed = tuple(_handed_over_meanwhile(state, workload))
+        handed = tuple(_transfer_warnings(state, workload))
         if known.rollout:
             return before, "; ".join((known.rollout, *handed))
         return "; ".join(filter(None, (before, *handed))), ""
     if not known.rollout:
         return before, ""
-    held = "" if known.rollout_frozen else held_by_brakes(state, workload, declared, placement.parts)
+    held = "" if known.rollout_frozen else held_by_brakes_text(state, workload, declared, placement.parts)
     part = workload.parts.get(known.rollout_cluster) if workload.placement is placement else None
-    figured = f"{known.rollout}: {figures(part, workload.statuses.get(part.cluster))}" if part else known.rollout
+    figured = (
+        f"{known.rollout}: {rollout_progress_text(part, workload.statuses.get(part.cluster))}"
+        if part
+        else known.rollout
+    )
     return before, f"{figured}; {held}" if held else figured
 
 
-def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[str]:
+def _transfer_warnings(state: PlannerState, workload: Workload) -> Iterator[str]:
     """Yields warnings: the workload is in transfer, so its replicas in draining or leaving clusters do not move yet."""
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
@@ -126,7 +130,7 @@ def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[
             continue
         where = f"{view.phase.lower()} cluster {part.cluster}"
         if part.adopting and part.replicas_kept:
-            yield f"{waiting(part.replicas_kept, f'of {where}')} until all are taken over"
+            yield f"{waiting_text(part.replicas_kept, f'of {where}')} until all are taken over"
         elif part.disowning:
             yield f"what is disowned in {where} stays there"
 
@@ -177,7 +181,7 @@ def is_declared(state: PlannerState, key: WorkloadKey) -> bool:
 def uncomputed_in(state: PlannerState, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
     """Returns what the planner does not compute of a shape's volume claims in these clusters."""
     shapes = ((cluster, state.shape_in(cluster, shape)) for cluster in sorted(clusters))
-    return uncomputed((name, there, state.claims_in(name, there.namespace)) for name, there in shapes)
+    return volume_claim_warnings((name, there, state.claims_in(name, there.namespace)) for name, there in shapes)
 
 
 def unmodelled_of(state: PlannerState, workload: Workload, parts: Iterable[Part]) -> tuple[str, ...]:
@@ -202,9 +206,9 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
     """
     size = request.page_size or PAGE_SIZE_DEFAULT
     if not 1 <= size <= PAGE_SIZE_MAX:
-        raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
+        raise invalid_argument_error("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
     if request.page_token and request.page_token.count("/") != 1:
-        raise invalid("page_token", request.page_token, "a token that List returned")
+        raise invalid_argument_error("page_token", request.page_token, "a token that List returned")
     after = tuple(request.page_token.split("/")) if request.page_token else ("", "")
     keys = sorted(
         key
@@ -218,7 +222,7 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
 
 def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
     """Returns the objects that have this fleet's label and that no placement lists, by cluster and name."""
-    joined = {cluster.cluster for cluster in state.joined()}
+    joined = {cluster.cluster for cluster in state.joined_clusters()}
     found = [
         one
         for said in state.statuses()
@@ -237,20 +241,20 @@ def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]
     workload = state.workloads.get((said.namespace, said.name))
     if is_orphan(said) == (workload is not None and said.cluster in workload.parts):
         return
-    if bars(said):
+    if is_barring_orphan(said):
         counts, version = (said.spec_replicas, said.ready), str(said.version)
         yield Orphan(said.cluster, said.namespace, said.name, *counts, version, said.kind)
     for one in said.beside:
         yield Orphan(said.cluster, one.namespace, one.name, 0, 0, "", one.kind)
 
 
-def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
+def capacity_reply(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
     """Returns how many more replicas of a shape each cluster takes, on existing and on new nodes of node groups."""
     declaration = read_manifests(request.manifests)
-    shape = bare(declaration.shape)
-    rooms, inputs = state.all_rooms(shape, now), []
+    shape = shape_without_notes(declaration.shape)
+    rooms, inputs = state.rooms_of_fleet(shape, now), []
     ages = state.ages_ms(now)
-    for joined in state.joined():
+    for joined in state.joined_clusters():
         for node_groups in (False, True) if joined.node_groups else (False,):
             room = rooms[joined.cluster, node_groups]
             inputs.append(
@@ -266,15 +270,15 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
                     age_ms=ages[joined.cluster],
                 )
             )
-    joined_names = [joined.cluster for joined in state.joined()]
-    unmodelled = with_overhead(declaration.shape.unmodelled, shape)
+    joined_names = [joined.cluster for joined in state.joined_clusters()]
+    unmodelled = unmodelled_with_overhead(declaration.shape.unmodelled, shape)
     unmodelled = (*unmodelled, *uncomputed_in(state, shape, joined_names))
     return CapacityReply(tuple(inputs), unmodelled, stale=False)
 
 
 def reserved_by_workload(state: PlannerState, cluster: str, node_groups: bool) -> dict[WorkloadKey, int]:
     """Returns replicas that reserve room in a cluster and are not bound: on existing nodes, or on new nodes."""
-    held = ((key, state.reservation(key, cluster)) for key in state.keys_in(cluster))
+    held = ((key, state.reservation(key, cluster)) for key in state.workload_keys_in(cluster))
     counts = ((key, entry.new if node_groups else entry.free) for key, entry in held)
     return {key: count for key, count in counts if count}
 
@@ -297,19 +301,19 @@ def placed_by_cluster(state: PlannerState) -> defaultdict[str, PlacedThere]:
 
 
 def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
-    names, placed = [joined.cluster for joined in state.joined()], placed_by_cluster(state)
+    names, placed = [joined.cluster for joined in state.joined_clusters()], placed_by_cluster(state)
     replies = tuple(cluster_reply(state, state.clusters[name], now, placed[name]) for name in names)
     return ListClustersReply(replies, stale=False)
 
 
-def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
+def find_cluster_view(state: PlannerState, name: str, field: str) -> ClusterView:
     """Returns a cluster of the fleet.
 
     Raises RequestError (NOT_FOUND) with the field of the request and the known clusters.
     """
     view = state.clusters.get(name)
     if view is None or view.joined is None:
-        names = listed(joined.cluster for joined in state.joined()) or "none has joined"
+        names = first_names_text(joined.cluster for joined in state.joined_clusters()) or "none has joined"
         raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet has this name: {names}")
     return view
 
@@ -321,9 +325,9 @@ def cluster_reply(
     joined = view.joined
     placed = placed or placed_by_cluster(state)[view.name]
     assert joined is not None, f"cluster {view.name} was never joined"
-    allocatable, requested = view.nodes.totals()
-    counted = view.nodes.counted
-    virtual = view.nodes.virtual
+    allocatable, requested = view.nodes.allocatable_and_requested()
+    counted = view.nodes.counted_mask
+    virtual = view.nodes.virtual_mask
     ready = counted & (view.nodes.unschedulable == 0)
     for index, taints in enumerate(view.nodes.taint_sets):
         if any(taint.key in NOT_READY_KEYS for taint in taints):
@@ -338,7 +342,7 @@ def cluster_reply(
         labels=joined.labels,
         node_groups=joined.node_groups,
         state=_cluster_state(view, now, state.rules.capacity_age_max),
-        trouble=view.trouble or view.twin or view.unread,
+        trouble=view.trouble or view.twin_reason or view.unread,
         age_ms=age_ms(view, now),
         nodes=int(counted.sum()),
         nodes_ready=int(ready.sum()),
@@ -346,10 +350,10 @@ def cluster_reply(
         requested=tuple(sorted(requested.items())),
         unschedulable_pods=sum(entry.pods for entry in view.pending.values()),
         phase=phase or joined.phase,
-        left=left_in(state, view, phase or joined.phase),
+        left=workloads_left_in(state, view, phase or joined.phase),
         replicas=placed.replicas,
         workloads=placed.workloads,
-        nodes_lent=int((view.nodes.live & (view.nodes.state != NODE_OWNED)).sum()),
+        nodes_lent=int((view.nodes.live_mask & (view.nodes.state != NODE_OWNED)).sum()),
         nodes_virtual=int((counted & virtual).sum()),
         trouble_code=_trouble_code(view),
     )
@@ -362,7 +366,7 @@ def _trouble_code(view: ClusterView) -> int:
     """
     if view.trouble:
         return view.trouble_code
-    return TroubleCode.NOT_ALLOWED if view.unread and not view.twin else TroubleCode.UNSPECIFIED
+    return TroubleCode.NOT_ALLOWED if view.unread and not view.twin_reason else TroubleCode.UNSPECIFIED
 
 
 def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str:
@@ -370,9 +374,9 @@ def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str
         return "Unreachable"
     if view.epoch < 0 or view.age_seconds(now) is None:
         return "Unknown"
-    if view.not_fresh(now, age_max_seconds):
+    if view.staleness_reason(now, age_max_seconds):
         return "Stale"
-    return "Duplicate" if view.twin else "Ready"
+    return "Duplicate" if view.twin_reason else "Ready"
 
 
 def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:

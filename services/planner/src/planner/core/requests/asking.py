@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from planner.core.manifests.policy import in_tier
+from planner.core.manifests.policy import is_in_tier
 from planner.core.manifests.request import Declaration, read_manifests
 from planner.core.requests import decisions
 from planner.core.requests.decisions import UndecidedRequest
@@ -27,7 +27,7 @@ Planned = dict[object, frozenset[str]]
 """The clusters that replicas would go to. The key is the value of _alike, so that equal workloads share a plan."""
 
 
-def digest_of(request: ApplyRequest) -> str:
+def template_digest(request: ApplyRequest) -> str:
     """Returns the digest of the request's template; empty for an unreadable request, which is refused later."""
     try:
         return read_manifests(request.manifests).shape.template
@@ -35,17 +35,17 @@ def digest_of(request: ApplyRequest) -> str:
         return ""
 
 
-def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment) -> Iterator[ShapeQuestion]:
+def shape_questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment) -> Iterator[ShapeQuestion]:
     """Yields the questions of several requests. Of equal new workloads only the first is planned.
 
     Their labels may differ. That affects only which clusters are waited for.
     """
     planned: Planned = {}
-    found = (question(state, request, moment, planned) for request in requests)
+    found = (shape_question(state, request, moment, planned) for request in requests)
     return (asked for asked in found if asked is not None)
 
 
-def question(
+def shape_question(
     state: PlannerState, request: ApplyRequest, moment: Moment, planned: Planned | None = None
 ) -> ShapeQuestion | None:
     """Returns the question about a request's template, or None when no cluster needs to be asked.
@@ -56,10 +56,10 @@ def question(
     """
     declaration = read_manifests(request.manifests)
     digest = declaration.shape.template
-    clusters = _to_ask(state, declaration, moment.now)
+    clusters = _clusters_to_ask(state, declaration, moment.now)
     if state.admitted.is_known(digest) or not clusters:
         return None
-    awaited = _awaited(state, declaration, clusters, moment, {} if planned is None else planned)
+    awaited = _awaited_clusters(state, declaration, clusters, moment, {} if planned is None else planned)
     if awaited is None:
         return None
     pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
@@ -68,55 +68,57 @@ def question(
     return ShapeQuestion(ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod), awaited)
 
 
-def unheard(
+def unheard_by_template(
     state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """Yields (template digest, clusters): clusters that replicas would go to now and that have not answered yet."""
     planned: Planned = {}
     for request in requests:
         declaration = read_manifests(request.manifests)
-        awaited = _awaited(state, declaration, _to_ask(state, declaration, moment.now), moment, planned)
+        awaited = _awaited_clusters(
+            state, declaration, _clusters_to_ask(state, declaration, moment.now), moment, planned
+        )
         yield declaration.shape.template, awaited or frozenset()
 
 
-def _awaited(
+def _awaited_clusters(
     state: PlannerState, declaration: Declaration, clusters: tuple[str, ...], moment: Moment, planned: Planned
 ) -> frozenset[str] | None:
     """Returns the clusters that replicas would go to and whose answer is missing; None if the request is refused.
 
     planned: as in question.
     """
-    alike = _alike(state, declaration)
+    alike = _plan_key(state, declaration)
     try:
         if alike not in planned:
-            planned[alike] = decisions.would_use(state, declaration, moment)
+            planned[alike] = decisions.find_used_clusters(state, declaration, moment)
         used = planned[alike]
     except UndecidedRequest:
         used = frozenset(clusters)
     except RequestError:
         return None
-    said = state.admitted.said_by(declaration.shape.template)
+    said = state.admitted.clusters_with_record(declaration.shape.template)
     return used & set(clusters) - state.admitted.silent.keys() - said
 
 
-def _alike(state: PlannerState, declaration: Declaration) -> object:
+def _plan_key(state: PlannerState, declaration: Declaration) -> object:
     """Returns a key that is equal for new workloads that would go to the same clusters now, except for their labels.
 
     Any other workload gets a key of its own.
     """
     if declaration.dependencies or (declaration.namespace, declaration.name) in state.workloads:
         return object()
-    altered = state.admitted.altered(declaration.shape.template)
+    altered = state.admitted.altered_shapes(declaration.shape.template)
     return declaration.kind, declaration.replicas, declaration.shape, altered, declaration.policy
 
 
-def _to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:
+def _clusters_to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:
     """Returns the clusters of the policy's tiers that take replicas, are fresh, and have a propagator."""
     return tuple(
         joined.cluster
-        for joined in state.joined()
+        for joined in state.joined_clusters()
         if joined.cluster in state.admitted.held
         and joined.phase == PHASE_ACTIVE
         and state.is_fresh(joined.cluster, now)
-        and any(in_tier(tier, joined) for tier in declaration.policy.tiers)
+        and any(is_in_tier(tier, joined) for tier in declaration.policy.tiers)
     )

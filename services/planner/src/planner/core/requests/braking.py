@@ -3,7 +3,7 @@
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import is_gone
-from planner.core.placement.reasons import counts_to_move, reasons
+from planner.core.placement.reasons import counts_to_move, move_causes_by_cluster
 from planner.core.requests.checking import check_text
 from spillway.api import (
     Brake,
@@ -17,59 +17,63 @@ from spillway.api import (
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import Scope, read_scope
-from spillway.texts import listed
+from spillway.texts import first_names_text
 
 REASON_LENGTH_MAX = 500
 
 BrakeEvents = tuple[BrakeSet | BrakeReleased | ConfirmationGiven, ...]
 
 
-def freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
+def decide_freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
     """Sets a brake, or changes the reason of one that is set.
 
     Raises RequestError (NOT_FOUND) when its target is unknown.
     """
     scope = read_scope(request.scope)
     check_text(request.reason, "reason", REASON_LENGTH_MAX)
-    _check_is_there(state, scope)
+    _check_scope_exists(state, scope)
     known = state.brakes.brakes.get(str(scope))
     if known is not None and known.reason == request.reason:
-        return (), _brake(state, known, moment.now)
+        return (), _brake_reply(state, known, moment.now)
     event = BrakeSet(str(scope), request.reason, by, moment.wall_ms)
-    return (event,), _brake(state, event, moment.now)
+    return (event,), _brake_reply(state, event, moment.now)
 
 
-def unfreeze(state: PlannerState, request: UnfreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
+def decide_unfreeze(
+    state: PlannerState, request: UnfreezeRequest, by: str, moment: Moment
+) -> tuple[BrakeEvents, Brake]:
     """Releases a brake, even if its target no longer exists. Does nothing for a brake that is not set."""
     scope = read_scope(request.scope)
     known = state.brakes.brakes.get(str(scope))
     if known is None:
-        _check_is_there(state, scope)
+        _check_scope_exists(state, scope)
         return (), Brake(str(scope), False, "", "", 0, 0)
     released = BrakeReleased(str(scope), by, moment.wall_ms)
     return (released,), Brake(str(scope), False, known.reason, by, moment.wall_ms, 0)
 
 
-def confirm(state: PlannerState, request: ConfirmRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Confirmation]:
+def decide_confirm(
+    state: PlannerState, request: ConfirmRequest, by: str, moment: Moment
+) -> tuple[BrakeEvents, Confirmation]:
     """Gives a confirmation that was asked for. Raises RequestError (NOT_FOUND) when it was not."""
     given = state.brakes.given.get(request.scope)
     if given is not None:
-        return (), _confirmation(state, given)
+        return (), _confirmation_reply(state, given)
     if request.scope not in state.brakes.asked:
-        asked = listed(state.brakes.asked) or "none"
+        asked = first_names_text(state.brakes.asked) or "none"
         raise RequestError(
             "NOT_FOUND", f"scope: {request.scope!r}: no move of this scope waits for a confirmation; waiting: {asked}"
         )
     event = ConfirmationGiven(request.scope, by, moment.wall_ms)
-    return (event,), _confirmation(state, event)
+    return (event,), _confirmation_reply(state, event)
 
 
 def list_brakes(state: PlannerState, now: float) -> ListBrakesReply:
     brakes = state.brakes
     return ListBrakesReply(
-        brakes=tuple(_brake(state, brakes.brakes[scope], now) for scope in sorted(brakes.brakes)),
+        brakes=tuple(_brake_reply(state, brakes.brakes[scope], now) for scope in sorted(brakes.brakes)),
         confirmations=tuple(
-            _confirmation(state, brakes.given.get(scope) or brakes.asked[scope])
+            _confirmation_reply(state, brakes.given.get(scope) or brakes.asked[scope])
             for scope in sorted({*brakes.asked, *brakes.given})
         ),
         moves_per_minute=state.rules.moves_per_minute,
@@ -79,12 +83,12 @@ def list_brakes(state: PlannerState, now: float) -> ListBrakesReply:
     )
 
 
-def _brake(state: PlannerState, event: BrakeSet, now: float) -> Brake:
+def _brake_reply(state: PlannerState, event: BrakeSet, now: float) -> Brake:
     scope = read_scope(event.scope)
     if scope.name:
-        replicas = _to_move(state, (scope.namespace, scope.name), now)
+        replicas = _replicas_to_move(state, (scope.namespace, scope.name), now)
     else:
-        replicas = state.brakes.wanted_in(scope.cluster) + _barred_from(state, scope.cluster)
+        replicas = state.brakes.replicas_to_move_from(scope.cluster) + _barred_from(state, scope.cluster)
     return Brake(event.scope, True, event.reason, event.by, event.at_ms, replicas)
 
 
@@ -94,14 +98,14 @@ def _barred_from(state: PlannerState, cluster: str) -> int:
     return sum(count for one in live for (_, target), count in one.barred.items() if target == cluster)
 
 
-def _to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
+def _replicas_to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
     workload = state.workloads.get(key)
     if workload is None:
         return 0
-    return sum(counts_to_move(state, workload, reasons(state, workload, now)).values())
+    return sum(counts_to_move(state, workload, move_causes_by_cluster(state, workload, now)).values())
 
 
-def _confirmation(state: PlannerState, event: ConfirmationAsked | ConfirmationGiven) -> Confirmation:
+def _confirmation_reply(state: PlannerState, event: ConfirmationAsked | ConfirmationGiven) -> Confirmation:
     """Returns a confirmation with the replicas that it would move now. One that is not given names no person."""
     cause, _, cluster = event.scope.partition("/")
     given = isinstance(event, ConfirmationGiven)
@@ -117,11 +121,11 @@ def _confirmation(state: PlannerState, event: ConfirmationAsked | ConfirmationGi
     )
 
 
-def _check_is_there(state: PlannerState, scope: Scope) -> None:
+def _check_scope_exists(state: PlannerState, scope: Scope) -> None:
     if scope.cluster:
-        names = [joined.cluster for joined in state.joined()]
+        names = [joined.cluster for joined in state.joined_clusters()]
         if scope.cluster not in names:
-            joined = listed(names) or "none has joined"
+            joined = first_names_text(names) or "none has joined"
             raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet has this name: {joined}")
     elif scope.name:
         workload = state.workloads.get((scope.namespace, scope.name))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from spillway.api import invalid
+from spillway.api import invalid_argument_error
 from spillway.kubernetes.label_text import check_label_key, check_label_value
 
 URL_LENGTH_MAX: Final = 2048
@@ -13,7 +13,7 @@ URL_LENGTH_MAX: Final = 2048
 def check_text(text: str, where: str, length_max: int) -> str:
     """Returns the text if a terminal can show it in one line; it may be empty. Raises RequestError otherwise."""
     if len(text) > length_max or not text.isprintable():
-        raise invalid(where, text, f"printable characters in one line, at most {length_max}")
+        raise invalid_argument_error(where, text, f"printable characters in one line, at most {length_max}")
     return text
 
 
@@ -22,7 +22,7 @@ def check_labels(labels: Sequence[tuple[str, str]], where: str) -> tuple[tuple[s
     keys = set[str]()
     for key, value in labels:
         if key in keys:
-            raise invalid(where, key, "each key once")
+            raise invalid_argument_error(where, key, "each key once")
         keys.add(key)
         check_label_key(key, where)
         check_label_value(value, f"{where}.{key}")
@@ -32,7 +32,7 @@ def check_labels(labels: Sequence[tuple[str, str]], where: str) -> tuple[tuple[s
 def check_url(url: str, where: str) -> str:
     """Returns the URL of a server without a user in it, or an empty text. Raises RequestError otherwise."""
     if url and not _is_server(url):
-        raise invalid(where, url, "https://host:port, or empty for the URL of the kubeconfig")
+        raise invalid_argument_error(where, url, "https://host:port, or empty for the URL of the kubeconfig")
     return url
 
 

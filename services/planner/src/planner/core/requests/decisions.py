@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.situation import Division
-from planner.core.division.words import limits_of
-from planner.core.feasibility.admitted import known_of
+from planner.core.division.words import refusal_limits_text
+from planner.core.feasibility.admitted import unmodelled_and_notes
 from planner.core.knowledge import transfer
 from planner.core.knowledge.allowance import CAUSE_MIGRATE
-from planner.core.knowledge.closing import orphans_to_settle
+from planner.core.knowledge.closing import orphan_command_texts
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.knowledge.workload import Workload, is_gone
@@ -20,13 +20,13 @@ from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.manifests.request import Declaration, check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.placement import placing
-from planner.core.placement.missing import Missing, lacking_in
-from planner.core.placement.missing import warnings as missing_warnings
+from planner.core.placement.missing import Missing, missing_by_cluster
+from planner.core.placement.missing import missing_warnings
 from planner.core.placement.placing import PlacementResult
 from planner.core.placement.whole import check_whole
 from planner.core.requests import declaring, membership, migrating
 from planner.core.requests.answers import placement_reply, uncomputed_in, unmodelled_of
-from planner.core.requests.remembering import digest_of, remembered_answer, with_answer
+from planner.core.requests.remembering import remembered_answer, request_digest, with_answer
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -37,8 +37,8 @@ from spillway.api import (
 )
 from spillway.events import DependencyDeclared, Event, WorkloadDeclared
 from spillway.model import UNPLACEABLE_REFUSE
-from spillway.reasons import DEPENDENCY_MISSING, FITS_NO_NODE, NO_ROOM, of_clusters
-from spillway.texts import listed
+from spillway.reasons import DEPENDENCY_MISSING, FITS_NO_NODE, NO_ROOM, details_of_clusters
+from spillway.texts import first_names_text
 
 
 class UndecidedRequest(Exception):
@@ -57,7 +57,7 @@ class DecidedRequest:
     reply: PlacementReply
 
     @property
-    def both(self) -> tuple[tuple[Event, ...], PlacementReply]:
+    def events_and_reply(self) -> tuple[tuple[Event, ...], PlacementReply]:
         return self.events, self.reply
 
 
@@ -76,41 +76,43 @@ class UnansweredDecision:
     lacking: Mapping[str, Missing] = field(default_factory=dict)
 
 
-def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> DecidedRequest:
+def decide_apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> DecidedRequest:
     """Declares a workload and places it. Raises RequestError when it is wrong, fits nowhere, or is being deleted."""
     declaration = read_manifests(request.manifests)
     key = (declaration.namespace, declaration.name)
-    digest = digest_of("apply", *request.manifests)
+    digest = request_digest("apply", *request.manifests)
     answer = remembered_answer(state.rules, state.workloads.get(key), request.idempotency_key, digest, moment)
     if answer is not None:
         return DecidedRequest((), answer)
-    declared, placed, subject = _placed(state, declaration, moment)
-    dependencies = declaring.dependencies(state, declaration, declared)
+    declared, placed, subject = _place_declaration(state, declaration, moment)
+    dependencies = declaring.dependency_records(state, declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
-    unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
+    unmodelled, unknown = unmodelled_and_notes(state.admitted, declaration.shape, used)
     unmodelled = (*unmodelled, *uncomputed_in(state, declaration.shape, used))
     listed = [part.cluster for part in placed.placement.parts]
     warnings = (
         *declaration.warnings,
         *membership.policy_tier_warnings(state, declared.policy),
-        *_replicas_not_taken(state, declaration, declared),
+        *_ignored_replicas_warnings(state, declaration, declared),
         *unknown,
-        *orphans_to_settle(state, key, declaration.kind, listed),
+        *orphan_command_texts(state, key, declaration.kind, listed),
     )
-    decided = UnansweredDecision(declared, dependencies, placed, unmodelled, warnings, lacking_in(state, subject))
-    return answer_with(state, decided, request.idempotency_key, digest, moment)
+    decided = UnansweredDecision(
+        declared, dependencies, placed, unmodelled, warnings, missing_by_cluster(state, subject)
+    )
+    return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
-def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
+def find_used_clusters(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
     """Returns the clusters that the replicas would go to now.
 
     Raises the same errors as apply if that would refuse the request or cannot decide yet.
     """
-    _, placed, _ = _placed(state, declaration, moment)
+    _, placed, _ = _place_declaration(state, declaration, moment)
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
 
 
-def _placed(
+def _place_declaration(
     state: PlannerState, declaration: Declaration, moment: Moment
 ) -> tuple[WorkloadDeclared, PlacementResult, PlacementSubject]:
     """Returns the declaration without its answer, the placement of its replicas, and the subject of the decision."""
@@ -122,27 +124,31 @@ def _placed(
     declaring.check_unchangeable(known, declaration)
     declaring.check_policy(state, declaration)
     declaring.check_dependencies(state, declaration)
-    declared = declaring.declared(state, declaration, known)
+    declared = declaring.next_declaration(state, declaration, known)
     along = [entry.manifest for entry in declaration.dependencies]
-    declaring.check_held(state, declared, along)
+    declaring.check_namespace_limits(state, declared, along)
     check_whole(state, declared.kind, declared.replicas, declared.policy, known)
     subject = PlacementSubject(declared, read_template(declared.manifest, declared.namespace), known)
-    placed = _waited(declared, moment, lambda settled: placing.roll(state, subject, moment, "Apply", settled=settled))
-    _refuse_what_cannot_be(declared, placed.division, moment)
+    placed = _place_after_waiting(
+        declared, moment, lambda settled: placing.place_and_roll(state, subject, moment, "Apply", settled=settled)
+    )
+    _refuse_impossible(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
-    declaring.check_held(state, declared, along)  # Again: only now it is known which earlier templates it keeps.
+    declaring.check_namespace_limits(
+        state, declared, along
+    )  # Again: only now it is known which earlier templates it keeps.
     return declared, placed, subject
 
 
-def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> DecidedRequest:
+def decide_scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> DecidedRequest:
     """Changes the number of replicas.
 
     Raises RequestError when the workload is unknown or being deleted. Also when a scale policy sets its replicas,
     unless it has 0 replicas: such a workload may be started again.
     """
     replicas = check_replicas(request.replicas, "replicas")
-    known = existing(state, request.namespace, request.name)
-    digest = digest_of("scale", str(request.replicas))
+    known = find_workload(state, request.namespace, request.name)
+    digest = request_digest("scale", str(request.replicas))
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return DecidedRequest((), answer)
@@ -162,19 +168,21 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
     subject = PlacementSubject(declared, known.template, known)
-    placed = _waited(declared, moment, lambda settled: placing.place(state, subject, moment, "Scale", settled=settled))
-    _refuse_part(declared, placed.division, moment)
+    placed = _place_after_waiting(
+        declared, moment, lambda settled: placing.place_workload(state, subject, moment, "Scale", settled=settled)
+    )
+    _refuse_unplaced(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
     unmodelled = unmodelled_of(state, known, placed.placement.parts)
-    decided = UnansweredDecision(declared, (), placed, unmodelled, lacking=lacking_in(state, subject))
-    return answer_with(state, decided, request.idempotency_key, digest, moment)
+    decided = UnansweredDecision(declared, (), placed, unmodelled, lacking=missing_by_cluster(state, subject))
+    return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
-def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> DecidedRequest:
+def decide_migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> DecidedRequest:
     """Moves replicas to a cluster, all or none. A person asks by name, so no budget or confirmation applies."""
     check_replicas(request.replicas, "replicas")
-    known = existing(state, request.namespace, request.name)
-    digest = digest_of("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
+    known = find_workload(state, request.namespace, request.name)
+    digest = request_digest("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return DecidedRequest((), answer)
@@ -182,18 +190,18 @@ def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Dec
     if known.declared.deleting:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
     transfer.refuse_in_transfer(known)
-    counts = migrating.sources(state, known, request, moment.now)
-    placed = placing.migrate(state, known, counts, request.to_cluster, moment)
+    counts = migrating.replicas_by_source(state, known, request, moment.now)
+    placed = placing.migrate_replicas(state, known, counts, request.to_cluster, moment)
     for cluster, count in counts.items():
-        state.brakes.spend(CAUSE_MIGRATE, cluster, known.key, count)
+        state.brakes.spend_budget(CAUSE_MIGRATE, cluster, known.key, count)
     decided = UnansweredDecision(known.declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
-    return answer_with(state, decided, request.idempotency_key, digest, moment)
+    return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
-def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> DecidedRequest:
+def decide_delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> DecidedRequest:
     """Marks a workload as deleting: every part is removed, and stays listed until its cluster reports it absent."""
-    known = existing(state, request.namespace, request.name)
-    digest = digest_of("delete")
+    known = find_workload(state, request.namespace, request.name)
+    digest = request_digest("delete")
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return DecidedRequest((), answer)
@@ -202,33 +210,37 @@ def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decid
     declared = known.declared
     if not declared.deleting:
         declared = replace(declared, deleting=True, replicas=0, generation=declared.generation + 1)
-    placed = placing.remove(state, PlacementSubject(declared, known.template, known), moment)
+    placed = placing.remove_workload(state, PlacementSubject(declared, known.template, known), moment)
     decided = UnansweredDecision(declared, (), placed, known.unmodelled)
-    return answer_with(state, decided, request.idempotency_key, digest, moment)
+    return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
-def _replicas_not_taken(state: PlannerState, declaration: Declaration, declared: WorkloadDeclared) -> tuple[str, ...]:
+def _ignored_replicas_warnings(
+    state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
+) -> tuple[str, ...]:
     if declaration.replicas in (None, declared.replicas):
         return ()
     scaled_by = state.scalings.scaled_by(declared)
     return (f"{declared.kind}.spec.replicas: {declaration.replicas} is ignored: {scaled_by} set {declared.replicas}",)
 
 
-def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
+def _refuse_impossible(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
     of_what_is_idle = declared.policy.work in TIERS_BY_WORK  # Lent nodes come and go, so one may fit later.
     if declared.replicas and division.fits_nowhere and not of_what_is_idle:
         clusters = [entry for entry in division.inputs if entry.cluster]
-        text = f"a replica fits no node, not even an empty one: {limits_of(clusters)}"
+        text = f"a replica fits no node, not even an empty one: {refusal_limits_text(clusters)}"
         raise RequestError(
             "FAILED_PRECONDITION",
             f"workload {declared.namespace}/{declared.name}: {text}",
             FITS_NO_NODE,
-            of_clusters({entry.cluster for entry in clusters}),
+            details_of_clusters({entry.cluster for entry in clusters}),
         )
-    _refuse_part(declared, division, moment)
+    _refuse_unplaced(declared, division, moment)
 
 
-def _waited(declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], PlacementResult]) -> PlacementResult:
+def _place_after_waiting(
+    declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], PlacementResult]
+) -> PlacementResult:
     """Places a request. With the policy Refuse, a request that has waited long enough for binds uses later tiers, too.
 
     place: makes the placement; its argument is whether possible room counts at once, without a wait for binds. If
@@ -240,28 +252,28 @@ def _waited(declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], 
     return place(False) if moment.patient and placed.division.unplaced else placed
 
 
-def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
+def _refuse_unplaced(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
     if not division.unplaced or declared.policy.unplaceable != UNPLACEABLE_REFUSE:
         return
     if moment.patient and division.uncertain == division.unplaced:
-        raise UndecidedRequest(_no_room(declared, division))
+        raise UndecidedRequest(_no_room_text(declared, division))
     if moment.listening:
-        raise UnheardRequest(_no_room(declared, division))
+        raise UnheardRequest(_no_room_text(declared, division))
     clusters = {entry.cluster for entry in division.inputs if entry.cluster}
-    details = {"unplaced": str(division.unplaced), **of_clusters(clusters)}
+    details = {"unplaced": str(division.unplaced), **details_of_clusters(clusters)}
     reason = NO_ROOM if division.unplaced > sum(division.missing.values()) else DEPENDENCY_MISSING
-    raise RequestError("FAILED_PRECONDITION", _no_room(declared, division), reason, details)
+    raise RequestError("FAILED_PRECONDITION", _no_room_text(declared, division), reason, details)
 
 
-def _no_room(declared: WorkloadDeclared, division: Division) -> str:
+def _no_room_text(declared: WorkloadDeclared, division: Division) -> str:
     wanted = sum(division.replicas.values()) + division.unplaced
     return (
         f"workload {declared.namespace}/{declared.name}: {division.unplaced} of {wanted} replicas have no "
-        f"place, and the policy says Refuse: {division.waiting_for()}"
+        f"place, and the policy says Refuse: {division.waiting_text()}"
     )
 
 
-def existing(state: PlannerState, namespace: str, name: str) -> Workload:
+def find_workload(state: PlannerState, namespace: str, name: str) -> Workload:
     key = (namespace or "default", name)
     known = state.workloads.get(key)
     if known is None:
@@ -276,10 +288,10 @@ def refuse_gone(workload: Workload) -> None:
 
 
 def _still_there(workload: Workload) -> str:
-    return f"still in {listed(workload.parts)}"
+    return f"still in {first_names_text(workload.parts)}"
 
 
-def answer_with(
+def answer_decision(
     state: PlannerState, decided: UnansweredDecision, key: str, digest: str, moment: Moment
 ) -> DecidedRequest:
     """Adds the answer to the declaration, so that both are in the log together."""

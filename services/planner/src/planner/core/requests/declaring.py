@@ -8,34 +8,34 @@ from planner.core.feasibility.reservation import is_rolling
 from planner.core.knowledge.declared import size_of
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload, is_gone
-from planner.core.manifests.kinds import first_unchangeable, rolls_with
-from planner.core.manifests.policy import selects
+from planner.core.manifests.kinds import first_unchangeable_field, template_content
+from planner.core.manifests.policy import is_cluster_selected
 from planner.core.manifests.request import Declaration
-from planner.core.manifests.templates import manifests_borne, template_number
-from planner.core.placement.outlook import stopped_in
-from spillway.api import RequestError, invalid
+from planner.core.manifests.templates import manifests_by_generation, template_number
+from planner.core.placement.outlook import rollout_stopped_in
+from spillway.api import RequestError, invalid_argument_error
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 from spillway.model import Answered, EarlierTemplate, Generation, ObjectReference, Part, Policy, Shape
 from spillway.reasons import NAMESPACE_FULL
-from spillway.texts import listed
+from spillway.texts import first_names_text
 
 ROLLING_SHAPES_MAX = 8
 TEMPLATES_MAX = 8
 """Templates of one workload that clusters may have at once."""
 
 
-def declared(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:
+def next_declaration(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:
     references = tuple(ObjectReference(e.kind, declaration.namespace, e.name) for e in declaration.dependencies)
     generation, template_generation = 1, 1
     rolling_from: tuple[Shape, ...] = ()
     answered: tuple[Answered, ...] = ()
-    replicas, scale_generation = _replicas(state, declaration, known)
+    replicas, scale_generation = _declared_replicas(state, declaration, known)
     if known is not None:
         before = known.declared
         answered = before.answered
         old_template = _template_of(before)
-        rolling_from = _still_rolling(state, known)
+        rolling_from = _rolling_shapes(state, known)
         template_generation = before.template_generation
         if old_template != declaration.template:
             template_generation += 1
@@ -49,7 +49,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
             or before.policy != declaration.policy
             or before.manifest != declaration.manifest
             or before.dependencies != references
-            or _dependencies_changed(state, declaration)
+            or _has_changed_dependencies(state, declaration)
         )
         generation = before.generation + 1 if changed else before.generation
     return WorkloadDeclared(
@@ -69,7 +69,9 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
     )
 
 
-def _replicas(state: PlannerState, declaration: Declaration, known: Workload | None) -> tuple[int, Generation | None]:
+def _declared_replicas(
+    state: PlannerState, declaration: Declaration, known: Workload | None
+) -> tuple[int, Generation | None]:
     """Returns the number of replicas, and the decision of a scale policy that it comes from.
 
     With a scale policy, the manifest's number is only the start; the policy decides from then on.
@@ -77,7 +79,7 @@ def _replicas(state: PlannerState, declaration: Declaration, known: Workload | N
     before = known.declared if known is not None else None
     last = before.scale_generation if before is not None else None
     is_new = known is None or is_gone(known)
-    decided = state.scalings.newer(declaration, None if is_new else last)
+    decided = state.scalings.newer_decision(declaration, None if is_new else last)
     if decided is not None:
         return decided.replicas, decided.generation
     keeps = declaration.replicas is None or (last is not None and state.scalings.scaled_by(declaration) != "")
@@ -97,7 +99,7 @@ def with_templates(
     if known is None:
         return declared
     numbers = {template_number(part, declared) for part in parts if not part.removing}
-    borne = manifests_borne(known.declared, numbers - {declared.template_generation})
+    borne = manifests_by_generation(known.declared, numbers - {declared.template_generation})
     name = f"workload {declared.namespace}/{declared.name}"
     if len(borne) >= TEMPLATES_MAX:
         raise RequestError(
@@ -115,16 +117,16 @@ def with_templates(
     return replace(
         declared,
         earlier_templates=tuple(EarlierTemplate(*entry) for entry in borne.items()),
-        rollout_stopped_in=stopped_in(known, declared, parts) if may_stop else declared.rollout_stopped_in,
+        rollout_stopped_in=rollout_stopped_in(known, declared, parts) if may_stop else declared.rollout_stopped_in,
     )
 
 
 def _template_of(declared: WorkloadDeclared) -> bytes:
-    template = rolls_with(json.loads(declared.manifest))
+    template = template_content(json.loads(declared.manifest))
     return json.dumps(template, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _still_rolling(state: PlannerState, known: Workload) -> tuple[Shape, ...]:
+def _rolling_shapes(state: PlannerState, known: Workload) -> tuple[Shape, ...]:
     for part in known.parts.values():
         view = state.clusters.get(part.cluster)
         facts = view.facts.get(known.key) if view is not None else None
@@ -133,7 +135,7 @@ def _still_rolling(state: PlannerState, known: Workload) -> tuple[Shape, ...]:
     return ()
 
 
-def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool:
+def _has_changed_dependencies(state: PlannerState, declaration: Declaration) -> bool:
     known = (
         state.declared.dependencies.get((entry.kind, declaration.namespace, entry.name))
         for entry in declaration.dependencies
@@ -144,7 +146,7 @@ def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool
     )
 
 
-def dependencies(
+def dependency_records(
     state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
 ) -> tuple[DependencyDeclared, ...]:
     """Returns records of the objects that go along, and records without content for objects no longer listed.
@@ -157,7 +159,7 @@ def dependencies(
     listed = {(entry.kind, entry.name) for entry in declaration.dependencies}
     emptied = (
         replace(entry, workload_generation=declared.generation, manifest=b"")
-        for entry in state.declared.with_content((declared.namespace, declared.name))
+        for entry in state.declared.dependencies_with_content((declared.namespace, declared.name))
         if (entry.kind, entry.name) not in listed
     )
     return (
@@ -184,7 +186,7 @@ def check_unchangeable(known: Workload | None, declaration: Declaration) -> None
     if known is None or is_gone(known) or not known.parts:
         return
     name = f"workload {declaration.namespace}/{declaration.name}"
-    field = first_unchangeable(json.loads(known.declared.manifest), json.loads(declaration.manifest))
+    field = first_unchangeable_field(json.loads(known.declared.manifest), json.loads(declaration.manifest))
     if field:
         text = f"{name}: {declaration.kind}.spec.{field} cannot be changed in a cluster; delete it first"
         raise RequestError("FAILED_PRECONDITION", text)
@@ -202,7 +204,7 @@ def check_dependencies(state: PlannerState, declaration: Declaration) -> None:
                 "expected a dependency of this workload alone",
             )
         if (entry.kind, entry.name) in seen:
-            raise invalid("manifests", f"{entry.kind} {entry.name} twice", "each object once")
+            raise invalid_argument_error("manifests", f"{entry.kind} {entry.name} twice", "each object once")
         seen.add((entry.kind, entry.name))
 
 
@@ -213,7 +215,7 @@ def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
     return owner is not None and wanted in owner.declared.dependencies
 
 
-def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[bytes]) -> None:
+def check_namespace_limits(state: PlannerState, declared: WorkloadDeclared, along: Iterable[bytes]) -> None:
     """Raises RequestError when a declaration makes its namespace larger than allowed.
 
     A declaration that makes it no larger passes. along: the manifests of the objects that go along; each planner and
@@ -221,7 +223,7 @@ def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[
     because it cannot be left out.
     """
     key, rules = (declared.namespace, declared.name), state.rules
-    held, before = state.declared.of(declared.namespace), state.declared.size(key)
+    held, before = state.declared.usage_of_namespace(declared.namespace), state.declared.size(key)
     most, size = rules.namespace_bytes_max, size_of(declared, along)
     whose = f"workload {declared.namespace}/{declared.name}: namespace {declared.namespace}"
     if key not in state.workloads and held.workloads >= rules.namespace_workloads_max:
@@ -229,7 +231,9 @@ def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[
             f"{whose}: {held.workloads} workloads are declared, or deleted and not forgotten yet: expected fewer than "
             f"{rules.namespace_workloads_max}; delete some that are not needed"
         )
-        raise _full(text, declared.namespace, "workloads", held.workloads + 1, rules.namespace_workloads_max)
+        raise _namespace_full_error(
+            text, declared.namespace, "workloads", held.workloads + 1, rules.namespace_workloads_max
+        )
     total = held.size - before + size
     if size > before and total > most:
         text = (
@@ -237,10 +241,10 @@ def check_held(state: PlannerState, declared: WorkloadDeclared, along: Iterable[
             f"expected at most {most}; "
             "delete workloads that are not needed, or make their ConfigMaps smaller"
         )
-        raise _full(text, declared.namespace, "bytes", total, most)
+        raise _namespace_full_error(text, declared.namespace, "bytes", total, most)
 
 
-def _full(text: str, namespace: str, what: str, count: int, most: int) -> RequestError:
+def _namespace_full_error(text: str, namespace: str, what: str, count: int, most: int) -> RequestError:
     details = {"namespace": namespace, what: str(count), f"{what}_max": str(most)}
     return RequestError("FAILED_PRECONDITION", text, NAMESPACE_FULL, details)
 
@@ -248,19 +252,19 @@ def _full(text: str, namespace: str, what: str, count: int, most: int) -> Reques
 def check_policy(state: PlannerState, declaration: Declaration) -> None:
     """Raises RequestError, in the words of the manifest, for a policy that names an unknown cluster or selects none."""
     try:
-        _check_clusters(state, declaration.policy)
+        _check_policy_clusters(state, declaration.policy)
     except RequestError as error:
-        raise error.in_words(declaration.policy_words(error.text)) from None
+        raise error.with_text(declaration.policy_words(error.text)) from None
 
 
-def _check_clusters(state: PlannerState, policy: Policy) -> None:
+def _check_policy_clusters(state: PlannerState, policy: Policy) -> None:
     """Raises RequestError for the first name of an unknown cluster: in selectors of tiers, in weights, in limits.
 
     Then raises it if no tier selects any cluster of the fleet.
     """
-    clusters = state.joined()
+    clusters = state.joined_clusters()
     names = {cluster.cluster for cluster in clusters}
-    joined = listed(names) or "none has joined"
+    joined = first_names_text(names) or "none has joined"
     weights = [(f"tiers[{index}].weights", tier.weights) for index, tier in enumerate(policy.tiers)]
     weights += [("strategy.weights", policy.strategy.weights)] if policy.strategy is not None else []
     selectors = [(f"tiers[{index}].clusters", tier.clusters) for index, tier in enumerate(policy.tiers)]
@@ -271,8 +275,8 @@ def _check_clusters(state: PlannerState, policy: Policy) -> None:
     asked += [(f"limits[{index}].cluster", limit.cluster) for index, limit in enumerate(policy.limits)]
     for field, name in asked:
         if name not in names:
-            raise invalid(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {joined}")
-    if not any(selects(tier.clusters, cluster) for tier in policy.tiers for cluster in clusters):
+            raise invalid_argument_error(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {joined}")
+    if not any(is_cluster_selected(tier.clusters, cluster) for tier in policy.tiers for cluster in clusters):
         raise RequestError(
             "FAILED_PRECONDITION", f"PlacementPolicy.spec.tiers: no cluster of the fleet matches: {joined}"
         )

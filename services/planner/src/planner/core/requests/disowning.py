@@ -7,17 +7,23 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from planner.core.placement.placing import PlacementResult, needed_events
-from planner.core.requests.decisions import DecidedRequest, UnansweredDecision, answer_with, existing, refuse_gone
-from planner.core.requests.remembering import digest_of, remembered_answer
+from planner.core.requests.decisions import (
+    DecidedRequest,
+    UnansweredDecision,
+    answer_decision,
+    find_workload,
+    refuse_gone,
+)
+from planner.core.requests.remembering import remembered_answer, request_digest
 from spillway.api import DisownRequest, RequestError
 from spillway.events import Event, PlacementDecided
 from spillway.model import Part
 
 
-def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> DecidedRequest:
+def decide_disown(state: PlannerState, request: DisownRequest, moment: Moment) -> DecidedRequest:
     """Marks a workload as disowning: every part is listed until its cluster reports that the marks are gone."""
-    known = existing(state, request.namespace, request.name)
-    digest = digest_of("disown")
+    known = find_workload(state, request.namespace, request.name)
+    digest = request_digest("disown")
     remembered = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
     if remembered is not None:
         return DecidedRequest((), remembered)
@@ -28,7 +34,7 @@ def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decid
         raise RequestError("FAILED_PRECONDITION", text)
     if not declared.disowning:
         _refuse_moving(known)
-    parts = tuple(_disowning(part, moment) for part in known.parts.values())
+    parts = tuple(_disowning_part(part, moment) for part in known.parts.values())
     placed = PlacementResult(_placement(known, parts, moment), Division({}, {}, 0))
     if not declared.disowning:
         declared = replace(declared, disowning=True, generation=declared.generation + 1)
@@ -36,7 +42,7 @@ def disown(state: PlannerState, request: DisownRequest, moment: Moment) -> Decid
         events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment, {}))
         placed = replace(placed, placement=placement, changes=events)
     decided = UnansweredDecision(declared, (), placed, known.unmodelled)
-    return answer_with(state, decided, request.idempotency_key, digest, moment)
+    return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
 def _refuse_moving(known: Workload) -> None:
@@ -50,7 +56,7 @@ def _refuse_moving(known: Workload) -> None:
         raise RequestError("FAILED_PRECONDITION", text)
 
 
-def _disowning(part: Part, moment: Moment) -> Part:
+def _disowning_part(part: Part, moment: Moment) -> Part:
     """Returns the part as disowning. A part that is being removed stays so: its object may be partly deleted."""
     if part.disowning or part.removing:
         return part

@@ -10,8 +10,8 @@ from planner.core.knowledge.brakes import confirmation_scope
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import is_gone
-from planner.core.manifests.policy import DEFAULT_POLICY, in_tier
-from planner.core.placement.reasons import moves_by_itself
+from planner.core.manifests.policy import DEFAULT_POLICY, is_in_tier
+from planner.core.placement.reasons import may_move_by_itself
 from planner.core.requests import answers
 from planner.core.requests.checking import check_labels, check_text, check_url
 from spillway.addresses import Tombstone, brake_address
@@ -21,7 +21,7 @@ from spillway.api import (
     LeaveClusterRequest,
     RequestError,
     SetClusterPhaseRequest,
-    invalid,
+    invalid_argument_error,
 )
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
 from spillway.feasibility.cluster_view import ClusterView
@@ -56,7 +56,7 @@ def join_cluster(
         _check_tier(state, tier)
     groups = [group.name for group in request.node_groups]
     if len(set(groups)) != len(groups):
-        raise invalid("node_groups", groups, "different names")
+        raise invalid_argument_error("node_groups", groups, "different names")
     for group in request.node_groups:
         _check_group(group)
     joined = ClusterJoined(
@@ -77,7 +77,7 @@ def join_cluster(
             "ALREADY_EXISTS",
             f"name: {name!r}: a cluster of this name has joined with credential {known.credential!r} already",
         )
-    for other in state.joined():
+    for other in state.joined_clusters():
         if other.cluster != name and other.credential == credential:
             raise RequestError(
                 "ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it already"
@@ -87,7 +87,7 @@ def join_cluster(
         if (known.endpoint, known.credential) == (joined.endpoint, joined.credential):
             joined = replace(joined, api_server=known.api_server)
     else:
-        last = max((other.ordinal for other in state.joined()), default=0)
+        last = max((other.ordinal for other in state.joined_clusters()), default=0)
         joined = replace(joined, ordinal=1 + last, joined_at=generation)
     return joined, joined != known
 
@@ -100,7 +100,7 @@ def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]
         warnings.append(f"tier: {joined.tier!r}: it was {view.joined.tier!r}: {moves}")
     policies = _policies(state)
     tiers = (tier for policy in policies for tier in policy.tiers if joined.node_groups or not tier.node_groups)
-    if not any(in_tier(tier, joined) for tier in tiers):
+    if not any(is_in_tier(tier, joined) for tier in tiers):
         known = {tier for policy in policies for entry in policy.tiers for tier in entry.clusters.tiers}
         selects = "neither the default policy nor that of any workload selects it"
         would = (
@@ -115,28 +115,30 @@ def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]
 
     The tiers `own` and `cloud` are left out: a policy may name them in every fleet.
     """
-    had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined())}
+    had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined_clusters())}
     named = dict.fromkeys(name for tier in policy.tiers for name in tier.clusters.tiers)
     return tuple(
-        f"PlacementPolicy.spec.tiers: {name!r}: no cluster has this tier; they have {_listed(had)}{_meant(name, had)}"
+        f"PlacementPolicy.spec.tiers: {name!r}: no cluster has this tier; they have {_tiers_text(had)}{_suggestion_text(name, had)}"
         for name in named
         if name not in had
     )
 
 
 def _check_tier(state: PlannerState, tier: str) -> None:
-    known = {joined.tier for joined in state.joined()}
+    known = {joined.tier for joined in state.joined_clusters()}
     known |= {name for policy in _policies(state) for entry in policy.tiers for name in entry.clusters.tiers}
     if tier not in known:
-        new = f"; --new-tier allows a new tier{_meant(tier, known)}"
-        raise invalid("tier", tier, f"a tier that a cluster has or a policy names: {_listed(known)}{new}")
+        new = f"; --new-tier allows a new tier{_suggestion_text(tier, known)}"
+        raise invalid_argument_error(
+            "tier", tier, f"a tier that a cluster has or a policy names: {_tiers_text(known)}{new}"
+        )
 
 
-def _listed(tiers: Iterable[str]) -> str:
+def _tiers_text(tiers: Iterable[str]) -> str:
     return ", ".join(sorted(tiers))
 
 
-def _meant(tier: str, known: Iterable[str]) -> str:
+def _suggestion_text(tier: str, known: Iterable[str]) -> str:
     close = get_close_matches(tier, sorted(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -149,13 +151,17 @@ def _policies(state: PlannerState) -> set[Policy]:
 def _check_group(group: NodeGroup) -> None:
     check_name(group.name, "node_groups.name", LABEL_NAME, 63)
     if group.nodes_max < 0 or group.lead_time_seconds < 0:
-        raise invalid(f"node_groups.{group.name}", (group.nodes_max, group.lead_time_seconds), "0 or more")
+        raise invalid_argument_error(
+            f"node_groups.{group.name}", (group.nodes_max, group.lead_time_seconds), "0 or more"
+        )
     if not 0 <= group.cost_per_hour < inf:
-        raise invalid(f"node_groups.{group.name}.cost_per_hour", group.cost_per_hour, "0 or more")
+        raise invalid_argument_error(f"node_groups.{group.name}.cost_per_hour", group.cost_per_hour, "0 or more")
     if any(amount < 0 for _, amount in group.allocatable):
-        raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
+        raise invalid_argument_error(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
     if not group.selector:
-        raise invalid(f"node_groups.{group.name}.selector", (), "labels that select the nodes of the group")
+        raise invalid_argument_error(
+            f"node_groups.{group.name}.selector", (), "labels that select the nodes of the group"
+        )
     check_labels(group.selector, f"node_groups.{group.name}.selector")
     check_labels(group.labels, f"node_groups.{group.name}.labels")
 
@@ -163,39 +169,41 @@ def _check_group(group: NodeGroup) -> None:
 def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Moment) -> PhaseSet:
     """Sets the phase of a listed cluster, from any other phase. Only leave() sets Lost."""
     if request.phase not in PHASES_TO_SET:
-        raise invalid("phase", request.phase, ", ".join(PHASES_TO_SET))
-    return _set(state, answers.listed_view(state, request.name, "name"), request.phase, moment)
+        raise invalid_argument_error("phase", request.phase, ", ".join(PHASES_TO_SET))
+    return _change_phase(state, answers.find_cluster_view(state, request.name, "name"), request.phase, moment)
 
 
-def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
+def leave_cluster(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
     """Sets the phase Leaving, or Lost.
 
     Raises RequestError (FAILED_PRECONDITION) when the request declares a fresh cluster lost: its replicas would run
     twice. For a cluster that is not fresh, nobody knows whether its replicas still run. Perhaps only its collector is
     silent.
     """
-    view = answers.listed_view(state, request.name, "name")
+    view = answers.find_cluster_view(state, request.name, "name")
     age_max = state.rules.capacity_age_max
-    if request.lost and not view.not_fresh(moment.now, age_max):
+    if request.lost and not view.staleness_reason(moment.now, age_max):
         raise RequestError(
             "FAILED_PRECONDITION",
             f"lost: cluster {request.name!r} answered {view.age_seconds(moment.now):.0f} s ago: expected no answer for "
             f"over {age_max:g} s; its replicas would run on beside those that replace them; leave without lost hands "
             "them over",
         )
-    return _set(state, view, PHASE_LOST if request.lost else PHASE_LEAVING, moment)
+    return _change_phase(state, view, PHASE_LOST if request.lost else PHASE_LEAVING, moment)
 
 
-def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> PhaseSet:
+def _change_phase(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> PhaseSet:
     assert view.joined is not None
     joined = replace(view.joined, phase=phase)
     changed = joined != view.joined
     events: tuple[ClusterJoined | Tombstone, ...] = (joined,) if changed else ()
     scope = confirmation_scope(CAUSE_DRAIN, view.name)
-    if phase not in PHASES_HANDING_OVER and state.brakes.knows(scope):  # The next drain needs its own confirmation.
+    if phase not in PHASES_HANDING_OVER and state.brakes.is_known_confirmation(
+        scope
+    ):  # The next drain needs its own confirmation.
         events += (Tombstone(brake_address(scope)),)
     to_go = phase not in (PHASE_ACTIVE, PHASE_CORDONED)
-    replicas = _replicas_to_go(state, view.name, phase) if to_go and not view.twin_of else 0
+    replicas = _replicas_to_leave(state, view.name, phase) if to_go and not view.twin_of else 0
     fleet_replicas = state.fleet_replicas()
     waits = phase in PHASES_HANDING_OVER and state.brakes.needs_confirmation(
         CAUSE_DRAIN, view.name, replicas, fleet_replicas
@@ -210,11 +218,11 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
     return PhaseSet(events, reply)
 
 
-def _replicas_to_go(state: PlannerState, cluster: str, phase: str) -> int:
+def _replicas_to_leave(state: PlannerState, cluster: str, phase: str) -> int:
     """Returns how many kept replicas must leave the cluster: all if it is lost, else if they move by themselves."""
-    workloads = (state.workloads[key] for key in state.keys_in(cluster))
+    workloads = (state.workloads[key] for key in state.workload_keys_in(cluster))
     return sum(
         workload.parts[cluster].replicas_kept
         for workload in workloads
-        if phase == PHASE_LOST or moves_by_itself(workload)
+        if phase == PHASE_LOST or may_move_by_itself(workload)
     )

@@ -3,52 +3,56 @@
 from planner.core.division.words import limit_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import selects
+from planner.core.manifests.policy import is_cluster_selected
 from planner.core.manifests.request import check_replicas
 from planner.core.placement.growth import growth_room
-from planner.core.placement.reasons import moves_by_itself
+from planner.core.placement.reasons import may_move_by_itself
 from planner.core.placement.shares import held_by_cluster
-from spillway.api import MigrateRequest, RequestError, invalid
+from spillway.api import MigrateRequest, RequestError, invalid_argument_error
 from spillway.events import PHASE_ACTIVE
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.texts import counted, listed
+from spillway.texts import counted_noun, first_names_text
 
 
-def sources(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:
+def replicas_by_source(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:
     """Returns how many replicas leave each cluster; empty when all are there already.
 
     Raises RequestError when a cluster is unknown, a brake holds, the policy would move the replicas back, or they
     certainly do not all fit there.
     """
     key = workload.key
-    if not moves_by_itself(workload):
-        raise _refused(key, f"a {workload.declared.kind} is not migrated: two clusters would have it at the same time")
+    if not may_move_by_itself(workload):
+        raise _refusal_error(
+            key, f"a {workload.declared.kind} is not migrated: two clusters would have it at the same time"
+        )
     strategy = workload.declared.policy.strategy
     if strategy is not None:
-        raise _refused(key, f"its policy's strategy, {strategy.name}, says what each cluster has: apply another policy")
-    target = _listed(state, "to_cluster", request.to_cluster)
+        raise _refusal_error(
+            key, f"its policy's strategy, {strategy.name}, says what each cluster has: apply another policy"
+        )
+    target = _find_cluster_view(state, "to_cluster", request.to_cluster)
     if request.from_cluster:
-        _listed(state, "from_cluster", request.from_cluster)
+        _find_cluster_view(state, "from_cluster", request.from_cluster)
         if request.from_cluster == request.to_cluster:
-            raise invalid("from_cluster", request.from_cluster, "a cluster other than to_cluster")
-    counts = _taken(state, workload, request)
+            raise invalid_argument_error("from_cluster", request.from_cluster, "a cluster other than to_cluster")
+    counts = _replicas_to_take(state, workload, request)
     for cluster in (request.to_cluster, *counts):
         frozen = state.brakes.why_frozen(cluster, key)
         if frozen:
-            raise _refused(key, frozen)
-        not_fresh = state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max)
+            raise _refusal_error(key, frozen)
+        not_fresh = state.clusters[cluster].staleness_reason(now, state.rules.capacity_age_max)
         if not_fresh:
-            raise _refused(key, f"cluster {cluster!r}: {not_fresh}")
+            raise _refusal_error(key, f"cluster {cluster!r}: {not_fresh}")
     if target.phase != PHASE_ACTIVE:
-        raise _refused(key, f"to_cluster: {target.name!r} is {target.phase}: expected an active cluster")
-    if target.twin:
-        raise _refused(key, f"to_cluster: {target.name!r}: {target.twin}")
+        raise _refusal_error(key, f"to_cluster: {target.name!r} is {target.phase}: expected an active cluster")
+    if target.twin_reason:
+        raise _refusal_error(key, f"to_cluster: {target.name!r}: {target.twin_reason}")
     _check_policy(state, workload, target, counts)
     _check_room(state, workload, target.name, sum(counts.values()), now)
     return counts
 
 
-def _taken(state: PlannerState, workload: Workload, request: MigrateRequest) -> dict[str, int]:
+def _replicas_to_take(state: PlannerState, workload: Workload, request: MigrateRequest) -> dict[str, int]:
     kept = {
         part.cluster: part.replicas_kept
         for part in workload.parts.values()
@@ -61,7 +65,7 @@ def _taken(state: PlannerState, workload: Workload, request: MigrateRequest) -> 
     wanted = check_replicas(request.replicas, "replicas") or most
     if wanted > most:
         where = ", ".join(f"{cluster} {count}" for cluster, count in sorted(kept.items())) or "no replica runs there"
-        raise invalid("replicas", request.replicas, f"at most {most} ({where})")
+        raise invalid_argument_error("replicas", request.replicas, f"at most {most} ({where})")
     counts: dict[str, int] = {}
     for cluster in sorted(kept, key=lambda name: (-_tier_index(state, workload, name), name)):
         counts[cluster] = min(kept[cluster], wanted - sum(counts.values()))
@@ -71,7 +75,9 @@ def _taken(state: PlannerState, workload: Workload, request: MigrateRequest) -> 
 def _tier_index(state: PlannerState, workload: Workload, cluster: str) -> int:
     """Returns the first tier of the policy that has the cluster; past the last one when none does."""
     joined, tiers = state.clusters[cluster].joined, workload.declared.policy.tiers
-    found = (index for index, tier in enumerate(tiers) if joined is not None and selects(tier.clusters, joined))
+    found = (
+        index for index, tier in enumerate(tiers) if joined is not None and is_cluster_selected(tier.clusters, joined)
+    )
     return next(found, len(tiers))
 
 
@@ -79,7 +85,7 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
     """Raises RequestError if the policy rules the target out: the replicas would be moved back at once."""
     parts, policy = workload.parts, workload.declared.policy
     if _tier_index(state, workload, target.name) == len(policy.tiers):
-        raise _refused(workload.key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster")
+        raise _refusal_error(workload.key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster")
     after = {cluster: parts[cluster].replicas_kept - count for cluster, count in counts.items()}
     there = parts[target.name].replicas_kept if target.name in parts else 0
     after[target.name] = there + sum(counts.values())
@@ -88,27 +94,29 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
         too_many = 0 <= limit.replicas_max < count
         if count < limit.replicas_min or too_many:
             bound = f"at most {limit.replicas_max}" if too_many else f"at least {limit.replicas_min}"
-            raise _refused(workload.key, f"{limit.cluster} would have {counted(count)}: its policy says {bound}")
+            raise _refusal_error(
+                workload.key, f"{limit.cluster} would have {counted_noun(count)}: its policy says {bound}"
+            )
 
 
 def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: int, now: float) -> None:
     there = held_by_cluster(state, workload, now).get(cluster)
-    room = growth_room(state, cluster, workload.shapes_in(cluster), False, now, workload.key)
+    room = growth_room(state, cluster, workload.possible_shapes_in(cluster), False, now, workload.key)
     most = room.certain + (there.may_keep if there is not None else 0)
     if wanted > most:
-        raise _refused(
+        raise _refusal_error(
             workload.key,
             f"only {most} of {wanted} replicas certainly fit in {cluster!r} ({limit_text(room.limited_by)})",
         )
 
 
-def _listed(state: PlannerState, field: str, name: str) -> ClusterView:
+def _find_cluster_view(state: PlannerState, field: str, name: str) -> ClusterView:
     view = state.clusters.get(name)
     if view is None or view.joined is None:
-        names = listed(joined.cluster for joined in state.joined()) or "none has joined"
+        names = first_names_text(joined.cluster for joined in state.joined_clusters()) or "none has joined"
         raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet has this name: {names}")
     return view
 
 
-def _refused(key: tuple[str, str], why: str) -> RequestError:
+def _refusal_error(key: tuple[str, str], why: str) -> RequestError:
     return RequestError("FAILED_PRECONDITION", f"workload {'/'.join(key)}: {why}")

@@ -2,8 +2,8 @@
 
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.state import PlannerState
-from planner.core.requests.answers import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, listed_view
-from spillway.api import ListedNode, ListNodesReply, ListNodesRequest, invalid
+from planner.core.requests.answers import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, find_cluster_view
+from spillway.api import ListedNode, ListNodesReply, ListNodesRequest, invalid_argument_error
 from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED
@@ -16,21 +16,21 @@ def list_nodes(state: PlannerState, request: ListNodesRequest, now: float) -> Li
 
     Raises RequestError for an unknown cluster.
     """
-    view = listed_view(state, request.cluster, "cluster")
+    view = find_cluster_view(state, request.cluster, "cluster")
     size = request.page_size or PAGE_SIZE_DEFAULT
     if not 1 <= size <= PAGE_SIZE_MAX:
-        raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
+        raise invalid_argument_error("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
     nodes = view.nodes
-    rows = sorted((nodes.names[row], row) for row in nodes.live.nonzero()[0].tolist())
+    rows = sorted((nodes.names[row], row) for row in nodes.live_mask.nonzero()[0].tolist())
     rows = [(name, row) for name, row in rows if name > request.page_token]
-    page = tuple(_node(nodes, row) for _, row in rows[:size])
+    page = tuple(_listed_node(nodes, row) for _, row in rows[:size])
     token = page[-1].name if len(rows) > size else ""
     return ListNodesReply(page, token, age_ms(view, now), stale=False)
 
 
-def _node(nodes: ClusterNodes, row: int) -> ListedNode:
+def _listed_node(nodes: ClusterNodes, row: int) -> ListedNode:
     taints = nodes.taint_sets[nodes.taint_set[row]]
-    virtual = nodes.virtual_sets().get(int(nodes.label_set[row]))
+    virtual = nodes.lent_node_by_label_set().get(int(nodes.label_set[row]))
     return ListedNode(
         name=nodes.names[row],
         ready=not any(taint.key in NOT_READY_KEYS for taint in taints),

@@ -53,7 +53,7 @@ class UndecidedRequests:
         self._turns = count()
         self._sent_back: dict[WorkloadKey, dict[str, _SentBack]] = {}
 
-    def asked(self, place: QueuePlace, now: float) -> WaitingRequest:
+    def begin_request(self, place: QueuePlace, now: float) -> WaitingRequest:
         first = self._first.get(place, now)
         forgotten = now - first > self._rules.bind_wait_max + self._call_seconds
         back = None if place.about is None else self._sent_back.get(place.about, {}).get(place.key)
@@ -61,22 +61,22 @@ class UndecidedRequests:
             place, now, now if forgotten else first, next(self._turns) if back is None else back.turn
         )
         if back is not None:  # Later requests may be in the queue before this one, so they wait until it is taken up.
-            self.sent_back(asked, now)
+            self.note_sent_back(asked, now)
         return asked
 
-    def take_up(self, asked: WaitingRequest, now: float) -> bool:
+    def try_take_up(self, asked: WaitingRequest, now: float) -> bool:
         """Returns whether the request is decided now. False: an earlier request about the workload is expected again.
 
         Then this request is sent back, too, so that the order of asking stays.
         """
         if self.is_behind(asked, now):
-            self.sent_back(asked, now)
+            self.note_sent_back(asked, now)
             return False
         if asked.place.about is not None:
             self._sent_back.get(asked.place.about, {}).pop(asked.place.key, None)
         return True
 
-    def put_off(self, asked: WaitingRequest, now: float) -> bool:
+    def put_off_request(self, asked: WaitingRequest, now: float) -> bool:
         """Records that the request waits for binds. Returns whether it stays in the queue.
 
         When its call is nearly over it is sent back, so that its caller asks again in time.
@@ -84,10 +84,10 @@ class UndecidedRequests:
         self._note_undecided(asked)
         if not self.is_over(asked, now):
             return True
-        self.sent_back(asked, now)
+        self.note_sent_back(asked, now)
         return False
 
-    def sent_back(self, asked: WaitingRequest, now: float) -> None:
+    def note_sent_back(self, asked: WaitingRequest, now: float) -> None:
         """Records that the caller is asked to call again, so that its request keeps its turn until then."""
         about = asked.place.about
         if about is None:
@@ -98,13 +98,13 @@ class UndecidedRequests:
         if len(self._sent_back) > self._kept_max:
             del self._sent_back[next(iter(self._sent_back))]
 
-    def ran_out(self, asked: WaitingRequest, now: float) -> None:
+    def note_ran_out(self, asked: WaitingRequest, now: float) -> None:
         """Records that the call ended before the request was decided.
 
         The caller asks again, and the wait goes on then.
         """
         self._note_undecided(asked)
-        self.sent_back(asked, now)
+        self.note_sent_back(asked, now)
 
     def is_behind(self, asked: WaitingRequest, now: float) -> bool:
         """Returns whether an earlier request about the same workload was sent back and is expected again."""
@@ -117,21 +117,21 @@ class UndecidedRequests:
         if len(self._first) > self._kept_max:
             del self._first[next(iter(self._first))]
 
-    def decided(self, asked: WaitingRequest) -> None:
+    def note_decided(self, asked: WaitingRequest) -> None:
         self._first.pop(asked.place, None)
 
-    def is_patient(self, asked: WaitingRequest, clusters: Mapping[str, ClusterView], now: float) -> bool:
+    def may_wait_for_binds(self, asked: WaitingRequest, clusters: Mapping[str, ClusterView], now: float) -> bool:
         """Returns whether the request may still wait: while pods are being bound, and for bind_wait_max in total."""
         bound_at = max((view.bound_at for view in clusters.values()), default=0.0)
         quiet = now - max(bound_at, asked.first) >= self._rules.bind_quiet
         return not quiet and now - asked.first < self._rules.bind_wait_max
 
-    def goes_on(self, asked: WaitingRequest, now: float) -> bool:
+    def may_use_later_tiers(self, asked: WaitingRequest, now: float) -> bool:
         """Returns whether the request stops waiting for the first tiers and takes certain room in any tier."""
-        return now - asked.first >= self.onward_seconds
+        return now - asked.first >= self.seconds_until_later_tiers
 
     @property
-    def onward_seconds(self) -> float:
+    def seconds_until_later_tiers(self) -> float:
         return min(self._rules.bind_wait_max, self._call_seconds * ONWARD)
 
     def is_over(self, asked: WaitingRequest, now: float) -> bool:

@@ -9,8 +9,8 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import is_gone
 from planner.core.manifests.kinds import WHOLE
-from planner.core.requests.adopting import RunningReplicas, declared_as_found, refuse_different, texts_of
-from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid
+from planner.core.requests.adopting import RunningReplicas, declared_as_found, manifest_texts, refuse_different
+from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid_argument_error
 from spillway.events import FOUND, AdoptionAsked, Event, WorkloadFound
 from spillway.feasibility.cluster_view import WorkloadKey
 
@@ -32,30 +32,32 @@ class RecoveryDecision:
     reply: RecoverFleetReply
 
 
-def ask(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: Moment) -> AdoptionAsked:
+def recovery_question(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: Moment) -> AdoptionAsked:
     """Returns the question to every cluster: any may have a part of a workload.
 
     Raises RequestError if one is not fresh.
     """
     if not FLEET_ID.fullmatch(request.fleet_before):
-        raise invalid("fleet_before", request.fleet_before, "the id of a fleet, as in the label spillway.io/fleet")
+        raise invalid_argument_error(
+            "fleet_before", request.fleet_before, "the id of a fleet, as in the label spillway.io/fleet"
+        )
     if request.fleet_before == fleet:
-        raise invalid("fleet_before", request.fleet_before, "another fleet's id than this one's")
-    clusters = tuple(joined.cluster for joined in state.joined())
+        raise invalid_argument_error("fleet_before", request.fleet_before, "another fleet's id than this one's")
+    clusters = tuple(joined.cluster for joined in state.joined_clusters())
     if not clusters:
         raise RequestError("FAILED_PRECONDITION", "no cluster has joined: join the clusters of the former fleet first")
     for name in clusters:
-        stale = state.clusters[name].not_fresh(moment.now, state.rules.capacity_age_max)
+        stale = state.clusters[name].staleness_reason(moment.now, state.rules.capacity_age_max)
         if stale:
             text = f"cluster {name}: {stale}: every cluster must be heard, or leave first (`spillway cluster leave`)"
             raise RequestError("FAILED_PRECONDITION", text)
-        if state.clusters[name].twin:
-            text = f"cluster {name}: {state.clusters[name].twin}: it must leave first (`spillway cluster leave`)"
+        if state.clusters[name].twin_reason:
+            text = f"cluster {name}: {state.clusters[name].twin_reason}: it must leave first (`spillway cluster leave`)"
             raise RequestError("FAILED_PRECONDITION", text)
     return AdoptionAsked(moment.generation, "", "", clusters, request.fleet_before)
 
 
-def recover(
+def decide_recovery(
     state: PlannerState,
     request: RecoverFleetRequest,
     found: Iterable[WorkloadFound],
@@ -76,19 +78,19 @@ def recover(
         by_key.setdefault((one.namespace, one.name), {})[one.cluster] = one
     said, events, remaining = [], list[Event](), 0
     for key in sorted(by_key):
-        state_now, text, decided = _considered(state, request, key, by_key[key], moment)
+        state_now, text, decided = _consider_workload(state, request, key, by_key[key], moment)
         if state_now == FOUND_NOW and request.confirmed:
             if len(events) >= events_max:
                 remaining += 1
             else:
                 events.extend(decided)
                 state_now = RECOVERING
-        said.append(_said(key, by_key[key], state_now, text))
+        said.append(_recovered_workload(key, by_key[key], state_now, text))
     notes = tuple(f"{cluster}: {end.message}" for cluster, end in sorted(ends.items()) if end.message)
     return RecoveryDecision(tuple(events), RecoverFleetReply(request.fleet_before, tuple(said), remaining, notes))
 
 
-def _considered(
+def _consider_workload(
     state: PlannerState, request: RecoverFleetRequest, key: WorkloadKey, found: FoundByCluster, moment: Moment
 ) -> tuple[str, str, tuple[Event, ...]]:
     """Returns the state of one workload for the answer, the reason, and the events that would recover it."""
@@ -112,12 +114,12 @@ def _considered(
         return REFUSED, f"a {kind} goes whole to one cluster, and is in {' and '.join(sorted(found))}", ()
     try:
         refuse_different(key, found)
-        decided = declared_as_found(state, key, texts_of(found[min(found)]), running, moment, "Recover")
+        decided = declared_as_found(state, key, manifest_texts(found[min(found)]), running, moment, "Recover")
     except RequestError as error:
         return REFUSED, error.text, ()
     return FOUND_NOW, "; ".join(decided.warnings), (decided.declared, *decided.dependencies, *decided.placed.events)
 
 
-def _said(key: WorkloadKey, found: FoundByCluster, state: str, message: str) -> RecoveredWorkload:
+def _recovered_workload(key: WorkloadKey, found: FoundByCluster, state: str, message: str) -> RecoveredWorkload:
     replicas = tuple((cluster, one.replicas) for cluster, one in sorted(found.items()))
     return RecoveredWorkload(*key, state, message, replicas)

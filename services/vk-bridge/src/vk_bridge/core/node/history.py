@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from spillway.amounts import saturated
+from spillway.amounts import clamp_to_int64
 from spillway.events_lending import (
     CAUSE_NODE_GONE,
     CAUSE_TAINT_REMOVED,
@@ -56,13 +56,13 @@ class LoanHistory:
     def __init__(self) -> None:
         self._loans: dict[str, _Loan] = {}
 
-    def recover(self, said: NodeLent) -> None:
+    def recover_loan(self, said: NodeLent) -> None:
         """Takes over the times of a loan that another instance began, from its record in the log."""
         known = self._loans.get(said.node)
         if known is None or known.loan != said.loan:
             self._loans[said.node] = _Loan(said.loan, said.cause, said.lent_ms, said.recalled_ms)
 
-    def see(self, name: str, observation: Observation, at_ms: int) -> None:
+    def note_observation(self, name: str, observation: Observation, at_ms: int) -> None:
         """Records the steps of the loan that a reading shows, for NodeLent and NodeReturned.
 
         at_ms: Unix time of the reading. If a cluster could not be read, an object missing there is not taken for gone.
@@ -83,9 +83,9 @@ class LoanHistory:
             loan.cause = loan.cause or (CAUSE_NODE_GONE if node is None else CAUSE_TAINT_REMOVED)
         loan.recalled_ms = loan.recalled_ms or at_ms
         if observation.pool_read:
-            self._see_end(loan, observation, at_ms)
+            self._note_loan_end(loan, observation, at_ms)
 
-    def evicted(self, name: str, pod: LentPod, at_ms: int) -> None:
+    def note_eviction(self, name: str, pod: LentPod, at_ms: int) -> None:
         """Counts the work that a pod loses because it is evicted, for NodeReturned: its requested cores × run time.
 
         at_ms: Unix time of the eviction. Only the first eviction of a pod counts.
@@ -95,13 +95,13 @@ class LoanHistory:
             ran_ms = max(0, at_ms - pod.started_ms) if pod.started_ms else 0
             loan.lost.setdefault(pod.uid, max(0, dict(pod.requests).get("cpu", 0)) * ran_ms // MILLI)
 
-    def forced(self, name: str, uid: str) -> None:
+    def note_forced_deletion(self, name: str, uid: str) -> None:
         """Counts a real pod that was deleted by force, because it outlived its grace, for NodeReturned."""
         loan = self._loans.get(name)
         if loan is not None:
             loan.forced.add(uid)
 
-    def lent(
+    def lent_record_to_publish(
         self,
         terms: LoanTerms,
         generation: Generation,
@@ -132,7 +132,9 @@ class LoanHistory:
             waiting=waiting,
         )
 
-    def returned(self, terms: LoanTerms, generation: Generation, loan: Generation, at_ms: int) -> NodeReturned:
+    def returned_record_to_publish(
+        self, terms: LoanTerms, generation: Generation, loan: Generation, at_ms: int
+    ) -> NodeReturned:
         """Returns the NodeReturned of a loan. If this bridge did not see the loan, only its end is known."""
         known = self._loans.get(terms.node)
         found = known if known is not None and known.loan == loan else _Loan(loan)
@@ -154,7 +156,7 @@ class LoanHistory:
             returned_ms=at_ms,
             evicted=len(found.lost),
             forced=len(found.forced),
-            lost_core_seconds=saturated(sum(found.lost.values()) // MILLI),
+            lost_core_seconds=clamp_to_int64(sum(found.lost.values()) // MILLI),
         )
 
     def forget(self, name: str) -> None:
@@ -162,16 +164,16 @@ class LoanHistory:
         self._loans.pop(name, None)
 
     @staticmethod
-    def _see_end(loan: _Loan, observation: Observation, at_ms: int) -> None:
+    def _note_loan_end(loan: _Loan, observation: Observation, at_ms: int) -> None:
         virtual = observation.virtual if observation.virtual is not None and observation.virtual.ours else None
         if virtual is None or not virtual.open:
             loan.closed_ms = loan.closed_ms or at_ms
-        if not observation.real_pods and not any(pod.is_left for pod in observation.pool_pods):
+        if not observation.real_pods and not any(pod.is_blocking_return for pod in observation.pool_pods):
             loan.emptied_ms = loan.emptied_ms or at_ms
         if virtual is None:
             loan.deleted_ms = loan.deleted_ms or at_ms
 
 
-def worth_saying(before: NodeLent | None, now: NodeLent) -> bool:
+def is_worth_publishing(before: NodeLent | None, now: NodeLent) -> bool:
     """Returns whether the record differs from the one in the log, apart from epoch and sequence."""
     return before is None or replace(before, epoch=now.epoch, sequence=now.sequence) != now

@@ -75,7 +75,7 @@ class PoolPod:
     held: bool = False
 
     @property
-    def is_left(self) -> bool:
+    def is_blocking_return(self) -> bool:
         """Returns whether the node has to wait until this pod is gone.
 
         A pod that has ended holds nothing: its pool may keep it with its logs. A pod that never had a real pod holds

@@ -39,7 +39,7 @@ def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
     return OwnerNode(
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
-        state=_state(values, labels.get(LENDING, ""), loan),
+        state=_register_state(values, labels.get(LENDING, ""), loan),
         loan=loan,
         cause=annotations.get(RECALL_CAUSE, ""),
         marked=marked,
@@ -49,7 +49,7 @@ def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
     )
 
 
-def _state(values: Sequence[str], label: str, loan: Generation | None) -> str:
+def _register_state(values: Sequence[str], label: str, loan: Generation | None) -> str:
     if not values:
         return OWNED
     if values == [CHECKING] and not label and loan is not None:

@@ -152,7 +152,7 @@ class FirstObservations:
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, str, Generation | None, float]] = {}
 
-    def see(self, name: str, node: OwnerNode | None, read_at: float) -> float:
+    def first_read_at(self, name: str, node: OwnerNode | None, read_at: float) -> float:
         """Returns the time at which this (node, state, loan) was first read."""
         if node is None:
             self._since.pop(name, None)
@@ -170,25 +170,27 @@ def next_step(observation: Observation, desired: DesiredLoan, since: float, in_f
     since: the time that FirstObservations has for this register. Raises nothing; every combination has an answer.
     """
     if not observation.owner_read:
-        return _with_owner_unread(observation, desired)
-    observation = _of_its_pool(observation)
+        return _step_with_owner_unread(observation, desired)
+    observation = _observation_of_loan_pool(observation)
     node = observation.node
     if node is None or (node.state == OWNED and not node.foreign):
-        return _owned(observation, desired)
+        return _step_when_owned(observation, desired)
     if node.foreign:
         return None
     if not observation.pool_read:
-        return _with_pool_unread(node, observation, desired)
+        return _step_with_pool_unread(node, observation, desired)
     virtual = observation.virtual if observation.virtual is not None and observation.virtual.ours else None
     quiet_at = since + in_flight_seconds
     if node.state == CHECKING:
-        return _checking(node, virtual, observation, desired, quiet_at)
+        return _step_when_checking(node, virtual, observation, desired, quiet_at)
     if node.state == LENT:
-        return _lent(node, virtual, observation, desired)
-    return _recalled(node, virtual, observation, desired, quiet_at)
+        return _step_when_lent(node, virtual, observation, desired)
+    return _step_when_recalled(node, virtual, observation, desired, quiet_at)
 
 
-def bears_amendment(step: Step | None, observation: Observation, listed_at: float | None, quiet_at: float) -> bool:
+def may_use_amended_reading(
+    step: Step | None, observation: Observation, listed_at: float | None, quiet_at: float
+) -> bool:
     """Returns whether a step may be carried out on nodes that were not read afresh. Each write names their versions.
 
     A step that offers the node may not. A step that ends a recall may, if the pods were listed since.
@@ -209,20 +211,20 @@ def bears_amendment(step: Step | None, observation: Observation, listed_at: floa
 
 def node_context(observation: Observation, desired: DesiredLoan, grace_seconds: int) -> NodeContext:
     """Returns the node's state for its pods: whether real pods may be created, and whether all have to go."""
-    observation = _of_its_pool(observation)
+    observation = _observation_of_loan_pool(observation)
     node = observation.node
     return NodeContext(
         takes=node is not None and node.state == LENT and not node.foreign and observation.owner_read,
-        leaving=_leaving(observation, desired),
+        leaving=_needs_pods_to_leave(observation, desired),
         grace_seconds=grace_seconds,
         owner_read=observation.owner_read,
         pool_read=observation.pool_read,
         node_gone=observation.owner_read and node is None,
-        forces=not _is_held(node, desired),
+        forces=not _is_recall_held(node, desired),
     )
 
 
-def _leaving(observation: Observation, desired: DesiredLoan) -> bool:
+def _needs_pods_to_leave(observation: Observation, desired: DesiredLoan) -> bool:
     """Returns whether the real pods have to go. They stay while the node is lent.
 
     They also stay while a freeze holds a recall that nobody asked for by name.
@@ -234,16 +236,16 @@ def _leaving(observation: Observation, desired: DesiredLoan) -> bool:
         return node is None or not node.foreign
     if node.foreign or node.state == LENT:
         return False
-    return not _is_held(node, desired)
+    return not _is_recall_held(node, desired)
 
 
-def _is_held(node: OwnerNode | None, desired: DesiredLoan) -> bool:
+def _is_recall_held(node: OwnerNode | None, desired: DesiredLoan) -> bool:
     """Returns whether a freeze holds the recall of this node, because nobody asked for it by name."""
     needed = node is not None and node.state == RECALLED and node.cause == CAUSE_NEED
     return desired.frozen and needed and desired.recall in ("", CAUSE_NEED)
 
 
-def _owned(observation: Observation, desired: DesiredLoan) -> Step | None:
+def _step_when_owned(observation: Observation, desired: DesiredLoan) -> Step | None:
     """Returns the step for a node without a loan. First remains go: a virtual node, pods (these are waited for), the
     log's loan, our marks. Only then, and without the owner's own pods, may a new loan begin.
     """
@@ -252,48 +254,50 @@ def _owned(observation: Observation, desired: DesiredLoan) -> Step | None:
         return None
     virtual = observation.virtual if observation.virtual is not None and observation.virtual.ours else None
     if virtual is not None:
-        return _clear(virtual, observation)
-    if observation.real_pods or _pods_left(observation):
+        return _step_to_remove_virtual_node(virtual, observation)
+    if observation.real_pods or _has_pods_left(observation):
         return None
     if desired.logged is not None:
         return SayReturned(desired.logged)
     if node is None:
         return None
     if node.marked:
-        return Mark(_at(node), OWNED, None)
+        return Mark(_write_target(node), OWNED, None)
     wanted = desired.lend and not (desired.frozen or desired.log_away or node.opted_out)
     if wanted and not observation.occupied and observation.virtual is None:
-        return Mark(_at(node), CHECKING, desired.loan, pool=desired.pool)
+        return Mark(_write_target(node), CHECKING, desired.loan, pool=desired.pool)
     return None
 
 
-def _checking(
+def _step_when_checking(
     node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan, quiet_at: float
 ) -> Step | None:
     """Returns the step for a node in state checking. If the loan is not wanted any more, or anything is in the way,
     everything is undone. Else it waits until quiet_at, creates a closed virtual node, and marks the node lent.
     """
     stopped = not desired.lend or desired.frozen or desired.log_away or node.opted_out
-    stopped = stopped or bool(desired.recall) or _is_elsewhere(node, desired)
-    in_the_way = observation.occupied or bool(observation.real_pods) or _pods_left(observation)
+    stopped = stopped or bool(desired.recall) or _is_lent_to_other_pool(node, desired)
+    in_the_way = observation.occupied or bool(observation.real_pods) or _has_pods_left(observation)
     if stopped or in_the_way or (virtual is None and observation.virtual is not None):
         if virtual is not None:
-            return _clear(virtual, observation)
-        return None if observation.real_pods else _untaint(node, observation, desired)
+            return _step_to_remove_virtual_node(virtual, observation)
+        return None if observation.real_pods else _step_to_end_loan(node, observation, desired)
     if observation.read_at < quiet_at:
         return WaitUntil(quiet_at)
     assert node.loan is not None
     if virtual is None:
         return CreateVirtual(node.loan)
     if virtual.open or virtual.loan != node.loan:
-        return _clear(virtual, observation)
-    return Mark(_at(node), LENT, node.loan)
+        return _step_to_remove_virtual_node(virtual, observation)
+    return Mark(_write_target(node), LENT, node.loan)
 
 
-def _lent(node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan) -> Step | None:
+def _step_when_lent(
+    node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan
+) -> Step | None:
     cause = _recall_cause(node, virtual, observation, desired)
     if cause:
-        return Mark(_at(node), RECALLED, node.loan, cause)
+        return Mark(_write_target(node), RECALLED, node.loan, cause)
     assert node.loan is not None
     assert virtual is not None
     if desired.logged != node.loan:
@@ -302,22 +306,22 @@ def _lent(node: OwnerNode, virtual: VirtualNode | None, observation: Observation
         return None
     if not virtual.open and desired.frozen:
         return None
-    return ShowVirtual(_at(virtual))
+    return ShowVirtual(_write_target(virtual))
 
 
-def _recalled(
+def _step_when_recalled(
     node: OwnerNode, virtual: VirtualNode | None, observation: Observation, desired: DesiredLoan, quiet_at: float
 ) -> Step | None:
     if virtual is not None:
-        return _clear(virtual, observation)
-    if observation.real_pods or _pods_left(observation):
+        return _step_to_remove_virtual_node(virtual, observation)
+    if observation.real_pods or _has_pods_left(observation):
         return None
     if observation.read_at < quiet_at:
         return WaitUntil(quiet_at)
-    return _untaint(node, observation, desired)
+    return _step_to_end_loan(node, observation, desired)
 
 
-def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step:
+def _step_to_end_loan(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step:
     """Returns the step that ends the loan.
 
     If the pool could not be searched for the virtual node, a record of that is published first.
@@ -326,7 +330,7 @@ def _untaint(node: OwnerNode, observation: Observation, desired: DesiredLoan) ->
     """
     looked = observation.pool_read and desired.pool_joined
     if looked or not node.pool or node.pool in desired.left_in or node.loan is None or node.loan == desired.logged:
-        return Mark(_at(node), OWNED, None)
+        return Mark(_write_target(node), OWNED, None)
     return SayLeft(node.loan, node.pool)
 
 
@@ -334,7 +338,7 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, observation: Obs
     """Returns the cause for which a lent node goes back, the most important first; empty: the node stays lent."""
     if desired.recall and not (desired.recall == CAUSE_NEED and desired.frozen):
         return desired.recall
-    if _is_elsewhere(node, desired):
+    if _is_lent_to_other_pool(node, desired):
         return CAUSE_ASKED
     if node.opted_out:
         return CAUSE_OPT_OUT
@@ -347,42 +351,42 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, observation: Obs
     return ""
 
 
-def _clear(virtual: VirtualNode, observation: Observation) -> Step | None:
+def _step_to_remove_virtual_node(virtual: VirtualNode, observation: Observation) -> Step | None:
     """Returns the next step to remove a virtual node: it is closed, then emptied, then deleted.
 
     It is closed again if it names another bridge, because logs of its pods are still asked for.
     """
     if virtual.open or not virtual.reachable:
-        return CloseVirtual(_at(virtual))
-    return None if observation.real_pods or _pods_left(observation) else DeleteVirtual(_at(virtual))
+        return CloseVirtual(_write_target(virtual))
+    return None if observation.real_pods or _has_pods_left(observation) else DeleteVirtual(_write_target(virtual))
 
 
-def _with_owner_unread(observation: Observation, desired: DesiredLoan) -> Step | None:
+def _step_with_owner_unread(observation: Observation, desired: DesiredLoan) -> Step | None:
     """Returns CloseVirtual if the node is leaving; every other step waits until the register can be read."""
     virtual = observation.virtual
     if (
-        _leaving(observation, desired)
+        _needs_pods_to_leave(observation, desired)
         and observation.pool_read
         and virtual is not None
         and virtual.ours
         and virtual.open
     ):
-        return CloseVirtual(_at(virtual))
+        return CloseVirtual(_write_target(virtual))
     return None
 
 
-def _with_pool_unread(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step | None:
+def _step_with_pool_unread(node: OwnerNode, observation: Observation, desired: DesiredLoan) -> Step | None:
     """Returns the step while the pool cannot be read: a recall is still marked.
 
     A node in state checking goes back; if it has a virtual node, that one never opened.
     """
     if node.state == CHECKING and not observation.real_pods:
-        return _untaint(node, observation, desired)
+        return _step_to_end_loan(node, observation, desired)
     cause = _recall_cause(node, None, observation, desired) if node.state == LENT else ""
-    return Mark(_at(node), RECALLED, node.loan, cause) if cause else None
+    return Mark(_write_target(node), RECALLED, node.loan, cause) if cause else None
 
 
-def _of_its_pool(observation: Observation) -> Observation:
+def _observation_of_loan_pool(observation: Observation) -> Observation:
     """Returns the observation without objects of the pool, if that pool is not the loan's pool."""
     node = observation.node
     if node is None or not node.pool or node.pool == observation.pool:
@@ -390,14 +394,14 @@ def _of_its_pool(observation: Observation) -> Observation:
     return replace(observation, virtual=None, pool_pods=(), pool_read=False)
 
 
-def _is_elsewhere(node: OwnerNode, desired: DesiredLoan) -> bool:
+def _is_lent_to_other_pool(node: OwnerNode, desired: DesiredLoan) -> bool:
     """Returns whether another pool has been declared since; the loan to the old pool has to end first."""
     return bool(node.pool and desired.pool) and node.pool != desired.pool
 
 
-def _pods_left(observation: Observation) -> bool:
-    return any(pod.is_left for pod in observation.pool_pods)
+def _has_pods_left(observation: Observation) -> bool:
+    return any(pod.is_blocking_return for pod in observation.pool_pods)
 
 
-def _at(thing: OwnerNode | VirtualNode) -> WriteTarget:
+def _write_target(thing: OwnerNode | VirtualNode) -> WriteTarget:
     return WriteTarget(thing.uid, thing.resource_version)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from spillway.amounts import saturated
+from spillway.amounts import clamp_to_int64
 from spillway.events_lending import Amounts, NodeUsed
 from spillway.kubernetes.quantities import Quantity, parse_quantity
 from spillway.model import Generation
@@ -60,9 +60,9 @@ class ClusterUsage:
         self._over: list[tuple[str, _Hour]] = []
         self._last_pod_ms: dict[str, int] = {}
 
-    def see(self, name: str, use: NodeUse, at_ms: int) -> None:
+    def note_use(self, name: str, use: NodeUse, at_ms: int) -> None:
         """Sets the use of a node from at_ms (Unix time) on. Call it at each change, and at least every quiet_ms_max."""
-        self._end(name, at_ms)
+        self._end_hour_if_over(name, at_ms)
         hour = self._hours.get(name)
         if hour is None or at_ms - hour.last_ms > self._quiet_ms_max or at_ms < hour.last_ms:
             hour = self._hours[name] = _Hour(at_ms, at_ms, use)
@@ -71,33 +71,33 @@ class ClusterUsage:
             if hour.last.own_pods and not use.own_pods:
                 self._last_pod_ms[name] = at_ms
             hour.last = use
-        _peak(hour)
+        _raise_peaks(hour)
 
-    def gone(self, name: str) -> None:
+    def forget_node(self, name: str) -> None:
         self._hours.pop(name, None)
         self._last_pod_ms.pop(name, None)
 
     def take_hours(self, cluster: str, at_ms: int, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
         """Returns the records of the hours that are over. Each hour is returned once."""
         for name in sorted(self._hours):
-            self._end(name, at_ms)
+            self._end_hour_if_over(name, at_ms)
         over, self._over = self._over, []
-        return [self._told(cluster, name, hour, next_generation()) for name, hour in over]
+        return [self._usage_record(cluster, name, hour, next_generation()) for name, hour in over]
 
-    def _end(self, name: str, at_ms: int) -> None:
+    def _end_hour_if_over(self, name: str, at_ms: int) -> None:
         """Puts the node's hour aside if it is over. The next hour begins only if the node was observed until then."""
         hour = self._hours.get(name)
-        if hour is None or at_ms < _end_of(hour):
+        if hour is None or at_ms < _hour_end_ms(hour):
             return
-        end_ms, seen_ms = _end_of(hour), hour.last_ms + self._quiet_ms_max
+        end_ms, seen_ms = _hour_end_ms(hour), hour.last_ms + self._quiet_ms_max
         _pass_time(hour, min(end_ms, seen_ms))
         self._over.append((name, hour))
         del self._hours[name]
         if seen_ms >= end_ms:
             self._hours[name] = _Hour(end_ms, end_ms, hour.last)
-            _peak(self._hours[name])
+            _raise_peaks(self._hours[name])
 
-    def _told(self, cluster: str, name: str, hour: _Hour, number: Generation) -> NodeUsed:
+    def _usage_record(self, cluster: str, name: str, hour: _Hour, number: Generation) -> NodeUsed:
         return NodeUsed(
             cluster=cluster,
             node=name,
@@ -117,7 +117,7 @@ class ClusterUsage:
         )
 
 
-def measured(usage: Mapping[str, Quantity]) -> dict[str, int] | None:
+def measured_amounts(usage: Mapping[str, Quantity]) -> dict[str, int] | None:
     """Returns the amounts of a sample, in the units of Shape's requests; None if an amount cannot be read."""
     try:
         return {name: parse_quantity(amount, milli=name == "cpu") for name, amount in usage.items()}
@@ -125,7 +125,7 @@ def measured(usage: Mapping[str, Quantity]) -> dict[str, int] | None:
         return None
 
 
-def _end_of(hour: _Hour) -> int:
+def _hour_end_ms(hour: _Hour) -> int:
     return (hour.from_ms // HOUR_MS + 1) * HOUR_MS
 
 
@@ -141,7 +141,7 @@ def _pass_time(hour: _Hour, at_ms: int) -> None:
             hour.used_sum[name] = hour.used_sum.get(name, 0) + amount * passed_ms
 
 
-def _peak(hour: _Hour) -> None:
+def _raise_peaks(hour: _Hour) -> None:
     use = hour.last
     hour.pods_max = max(hour.pods_max, use.own_pods)
     for peaks, amounts in ((hour.requested_max, use.requested), (hour.used_max, use.used or {})):
@@ -150,4 +150,4 @@ def _peak(hour: _Hour) -> None:
 
 
 def _amounts(amounts: Mapping[str, int]) -> Amounts:
-    return tuple(sorted((name, saturated(amount)) for name, amount in amounts.items()))
+    return tuple(sorted((name, clamp_to_int64(amount)) for name, amount in amounts.items()))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spillway.amounts import saturated
+from spillway.amounts import clamp_to_int64
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_metrics import unix_ms
 from spillway.kubernetes.quantities import parse_quantity
@@ -23,8 +23,8 @@ from spillway.lending_marks import (
     POOL_UID,
     PREFIX,
     SUPPLY_CLASS,
-    bounded,
     loan_text,
+    name_within_label_length,
     read_loan,
     virtual_node_name,
 )
@@ -57,7 +57,7 @@ class VirtualNodeSpec:
     port: int
 
 
-def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int] | None:
+def amounts_taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int] | None:
     """Returns the total requests of a node's other pods: daemons and the owner's pods. "pods" is their number.
 
     Pods of this pool do not count. Amounts are in milli-cores for cpu and in the resource's own unit otherwise.
@@ -69,7 +69,7 @@ def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int]
         ours = labels.get(POOL) == pool_id and pod.metadata.namespace.startswith(POD_NAMESPACE_PREFIX)
         if (ours and POOL_UID in labels) or pod.status.phase in ENDED:
             continue
-        requests = objects.known_requests(pod.spec, pod.status)
+        requests = objects.pod_requests_or_none(pod.spec, pod.status)
         if requests is None:
             return None
         for name, amount in (*requests.items(), ("pods", 1)):
@@ -77,7 +77,7 @@ def taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[str, int]
     return taken
 
 
-def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
+def offered_amounts(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
     """Returns the amounts that pool pods may request: the node's allocatable minus the requests of other pods.
 
     An unreadable amount counts as 0. taken: the result of `taken_by_others`.
@@ -88,7 +88,7 @@ def offered(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
             amount = parse_quantity(quantity, milli=name == "cpu")
         except ValueError:
             amount = 0
-        amounts[name] = saturated(max(0, amount - taken.get(name, 0))) if taken is not None else 0
+        amounts[name] = clamp_to_int64(max(0, amount - taken.get(name, 0))) if taken is not None else 0
     return dict(sorted(amounts.items()))
 
 
@@ -158,13 +158,13 @@ def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool,
         resource_version=metadata["resourceVersion"],
         loan=read_loan(annotations),
         open=takes or not (node.get("spec") or {}).get("unschedulable", False),
-        ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, bounded(name)),
+        ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, name_within_label_length(name)),
         current=current,
         reachable=reachable,
     )
 
 
-def names_endpoint(actual: Manifest, virtual_spec: VirtualNodeSpec) -> bool:
+def has_our_endpoint(actual: Manifest, virtual_spec: VirtualNodeSpec) -> bool:
     """Returns whether the virtual node names the kubelet API of this instance."""
     status = actual.get("status") or {}
     return all((status.get(key) or []) == value for key, value in _endpoint(virtual_spec).items())
@@ -194,7 +194,7 @@ def _labels(node: Manifest, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
         **{key: value for key, value in theirs.items() if not key.startswith(PREFIX)},
         HOSTNAME_LABEL: virtual_node_name(virtual_spec.cluster, name),
         LENT_CLUSTER: virtual_spec.cluster,
-        LENT_NODE: bounded(name),
+        LENT_NODE: name_within_label_length(name),
         SUPPLY_CLASS: virtual_spec.supply_class,
         TYPE_LABEL[0]: TYPE_LABEL[1],
         NO_LOAD_BALANCER_LABEL: "true",

@@ -36,7 +36,7 @@ class AdmittedSizes:
     counted: Mapping[str, int]
     admitted: Mapping[str, int]
 
-    def added(self) -> dict[str, int]:
+    def added_amounts(self) -> dict[str, int]:
         """Returns by how much the pod is larger where it runs than where it was scheduled."""
         return {name: more for name in self.admitted if (more := self.admitted[name] - self.counted.get(name, 0)) > 0}
 
@@ -46,12 +46,12 @@ NOTHING: Final = AdmittedSizes({}, {})
 
 def sizes_held(real_pod: Manifest, pool_pod: Manifest | None) -> AdmittedSizes:
     """Returns the amounts that the two pods hold now; none if the real pod has ended, as the pool pod ends soon."""
-    return NOTHING if _has_ended(real_pod) else AdmittedSizes(_held(pool_pod), _held(real_pod))
+    return NOTHING if _has_ended(real_pod) else AdmittedSizes(_held_amounts(pool_pod), _held_amounts(real_pod))
 
 
 def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> AdmittedSizes:
     """Returns the amounts that the two pods request, even if they have ended."""
-    return AdmittedSizes(_asked(pool_pod), _asked(real_pod))
+    return AdmittedSizes(_requested_amounts(pool_pod), _requested_amounts(real_pod))
 
 
 def is_refused_by_its_node(real_pod: Manifest) -> bool:
@@ -66,7 +66,7 @@ def is_refused_by_its_node(real_pod: Manifest) -> bool:
     return status.get("phase") == "Failed" and bool(status.get("reason")) and (says_so or not told_of_containers)
 
 
-def left_for_pool(
+def allocatable_for_pool(
     free: Mapping[str, int], held: Iterable[AdmittedSizes], refused: Iterable[AdmittedSizes] = ()
 ) -> dict[str, int]:
     """Returns the amounts that a virtual node shows as allocatable, without sizes that the pool's scheduler cannot see.
@@ -76,11 +76,13 @@ def left_for_pool(
     the kubelet admits, even if they are bound at once.
     """
     pods, kinds = tuple(held), tuple(refused)
-    return {name: _left(name, amount, pods, kinds) for name, amount in free.items()}
+    return {name: _allocatable_of_resource(name, amount, pods, kinds) for name, amount in free.items()}
 
 
-def _left(name: str, free: int, held: Iterable[AdmittedSizes], refused: Iterable[AdmittedSizes]) -> int:
-    counted, largest = _sums(name, held)
+def _allocatable_of_resource(
+    name: str, free: int, held: Iterable[AdmittedSizes], refused: Iterable[AdmittedSizes]
+) -> int:
+    counted, largest = _counted_and_largest_sums(name, held)
     shown, room = free - (largest - counted), max(0, free - largest)
     for sizes in refused:
         asked, admitted = sizes.counted.get(name, 0), sizes.admitted.get(name, 0)
@@ -90,16 +92,16 @@ def _left(name: str, free: int, held: Iterable[AdmittedSizes], refused: Iterable
     return max(0, shown)
 
 
-def room_beside(free: Mapping[str, int], held: Iterable[AdmittedSizes]) -> dict[str, int]:
+def room_for_more_pods(free: Mapping[str, int], held: Iterable[AdmittedSizes]) -> dict[str, int]:
     """Returns the amounts that the kubelet has left for more pods of the pool.
 
     free: the amounts that all other pods leave. held: the sizes of the pool's real pods.
     """
     pods = tuple(held)
-    return {name: max(0, amount - _sums(name, pods)[1]) for name, amount in free.items()}
+    return {name: max(0, amount - _counted_and_largest_sums(name, pods)[1]) for name, amount in free.items()}
 
 
-def _sums(name: str, held: Iterable[AdmittedSizes]) -> tuple[int, int]:
+def _counted_and_largest_sums(name: str, held: Iterable[AdmittedSizes]) -> tuple[int, int]:
     """Returns two sums: the sizes that the pool's scheduler counts, and the larger size of each pod."""
     pairs = [(sizes.counted.get(name, 0), sizes.admitted.get(name, 0)) for sizes in held]
     return sum(counted for counted, _ in pairs), sum(map(max, pairs))
@@ -137,17 +139,17 @@ class Refusals:
         """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""
         if all(now - at >= pause_seconds for _, at in self._kinds.values()):
             return False
-        sizes, at = self._kinds.get(_kind(_asked(pool_pod)), (NOTHING, now - pause_seconds))
+        sizes, at = self._kinds.get(_kind(_requested_amounts(pool_pod)), (NOTHING, now - pause_seconds))
         return now - at < pause_seconds and any(more > room.get(name, 0) for name, more in sizes.admitted.items())
 
-    def see(self, node: str, refused: Mapping[str, AdmittedSizes], now: float) -> RefusedLately:
+    def update_refusals(self, node: str, refused: Mapping[str, AdmittedSizes], now: float) -> RefusedLately:
         """Returns the node's recent refusals. refused: refused pods that exist, by uid; they may remain for days.
 
         A pod that remains counts no longer than one that is gone.
         """
         before = self._by_node.pop(node, {})
         seen = {uid: before.get(uid, (sizes, now)) for uid, sizes in refused.items()}
-        grown = [sizes for uid, sizes in refused.items() if uid not in before and sizes.added()]
+        grown = [sizes for uid, sizes in refused.items() if uid not in before and sizes.added_amounts()]
         self._kinds |= {_kind(sizes.counted): (sizes, now) for sizes in grown}
         self._kinds = {kind: one for kind, one in self._kinds.items() if now < one[1] + self._kept_seconds}
         counts = {uid: one for uid, one in {**before, **seen}.items() if now < one[1] + self._kept_seconds}
@@ -156,25 +158,25 @@ class Refusals:
         times = [at for _, at in counts.values()]
         if not times:
             return RefusedLately()
-        found = tuple(sizes for sizes, _ in counts.values() if sizes.added())
+        found = tuple(sizes for sizes, _ in counts.values() if sizes.added_amounts())
         return RefusedLately(found, max(times), min(times) + self._kept_seconds)
 
 
-def text_of_added(real_pod: Manifest, pool_pod: Manifest) -> str:
+def added_sizes_text(real_pod: Manifest, pool_pod: Manifest) -> str:
     """Returns the added sizes as text for users; empty if nothing was added."""
-    added = sizes_asked(real_pod, pool_pod).added()
+    added = sizes_asked(real_pod, pool_pod).added_amounts()
     return ", ".join(f"{name} {quantity_text(name, amount)}" for name, amount in sorted(added.items()))
 
 
-def _held(pod: Manifest | None) -> Mapping[str, int]:
-    return {**_asked(pod), "pods": 1} if pod is not None and not _has_ended(pod) else {}
+def _held_amounts(pod: Manifest | None) -> Mapping[str, int]:
+    return {**_requested_amounts(pod), "pods": 1} if pod is not None and not _has_ended(pod) else {}
 
 
 def _has_ended(pod: Manifest) -> bool:
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-def _asked(pod: Manifest) -> Mapping[str, int]:
+def _requested_amounts(pod: Manifest) -> Mapping[str, int]:
     """Returns a pod's requests; nothing if they cannot be read.
 
     An unreadable pool pod is refused, and no kubelet has room for an unreadable real pod.
@@ -183,4 +185,4 @@ def _asked(pod: Manifest) -> Mapping[str, int]:
         found = _POD.decode(json.encode(pod))
     except ValidationError:
         return {}
-    return objects.known_requests(found.spec, found.status) or {}
+    return objects.pod_requests_or_none(found.spec, found.status) or {}

@@ -133,7 +133,7 @@ class DisruptionBudgets:
         self._about: dict[tuple[int, frozenset[tuple[str, str]]], tuple[str, ...]] = {}
         self._number = 0
 
-    def listed(self, budgets: Iterable[DisruptionBudget]) -> None:
+    def replace_budgets(self, budgets: Iterable[DisruptionBudget]) -> None:
         """Replaces all budgets. An unchanged selector is not read again."""
         before, self._namespaces = self._namespaces, {}
         for budget in budgets:
@@ -141,9 +141,9 @@ class DisruptionBudgets:
             known = before[namespace].budgets.get(name) if namespace in before else None
             if known is not None:
                 self._namespaces.setdefault(namespace, _NamespaceBudgets()).budgets[name] = known
-            self.upserted(budget)
+            self.put_budget(budget)
 
-    def upserted(self, budget: DisruptionBudget) -> None:
+    def put_budget(self, budget: DisruptionBudget) -> None:
         name, text = budget.metadata.name, bytes(budget.spec.selector)
         allowed = min(max(0, budget.status.disruptions_allowed), ALLOWED_MAX)
         namespace = self._namespaces.setdefault(budget.metadata.namespace, _NamespaceBudgets())
@@ -156,7 +156,7 @@ class DisruptionBudgets:
             if namespace.sorted is not None and name in namespace.sorted.about_any:
                 namespace.strictest = None
 
-    def removed(self, budget: DisruptionBudget) -> None:
+    def drop_budget(self, budget: DisruptionBudget) -> None:
         namespace = self._namespaces.get(budget.metadata.namespace)
         if namespace is None or namespace.budgets.pop(budget.metadata.name, None) is None:
             return
@@ -176,32 +176,32 @@ class DisruptionBudgets:
             return ()
         if namespace.sorted is None:
             self._number += 1
-            namespace.sorted = _sorted(namespace.budgets.values(), self._number)
+            namespace.sorted = _sort_budgets(namespace.budgets.values(), self._number)
         if namespace.strictest is None:
             any_pod = (namespace.budgets[name] for name in namespace.sorted.about_any)
             found = min(any_pod, key=lambda budget: (budget.allowed, budget.name), default=None)
             namespace.strictest = ((f"{where}/{found.name}", found.allowed),) if found is not None else ()
         labels = {key: str(value) for key, value in (pod["metadata"].get("labels") or {}).items()}
-        names = self._names(namespace.sorted, labels)
+        names = self._cached_budget_names(namespace.sorted, labels)
         own = ((f"{where}/{name}", namespace.budgets[name].allowed) for name in names)
         return tuple(sorted((*own, *namespace.strictest)))
 
-    def _names(self, budgets: _SortedBudgets, labels: dict[str, str]) -> tuple[str, ...]:
+    def _cached_budget_names(self, budgets: _SortedBudgets, labels: dict[str, str]) -> tuple[str, ...]:
         """Returns the names of the readable budgets that select pods with these labels."""
         if not budgets.readable:
             return ()
         if sum(len(key) + len(value) for key, value in labels.items()) > LABELS_CHARACTERS_KEPT_MAX:
-            return tuple(_matching(budgets, labels))
+            return tuple(_matching_budget_names(budgets, labels))
         key = budgets.number, frozenset(labels.items())
         names = self._about.get(key)
         if names is None:
             if len(self._about) >= LABEL_SETS_KEPT_MAX:
                 self._about.clear()
-            names = self._about[key] = tuple(_matching(budgets, labels))
+            names = self._about[key] = tuple(_matching_budget_names(budgets, labels))
         return names
 
 
-def _sorted(budgets: Iterable[_KnownBudget], number: int) -> _SortedBudgets:
+def _sort_budgets(budgets: Iterable[_KnownBudget], number: int) -> _SortedBudgets:
     """Reads the selectors of a namespace, shortest first, until a bound is reached."""
     bytes_left, entries_left, values_left = SELECTORS_BYTES_MAX, LABELS_MAX, VALUES_MAX
     every = list(budgets)
@@ -226,7 +226,7 @@ def _sorted(budgets: Iterable[_KnownBudget], number: int) -> _SortedBudgets:
     return _SortedBudgets(number, tuple(sorted(readable.items())), about_any)
 
 
-def _matching(budgets: _SortedBudgets, labels: dict[str, str]) -> Iterator[str]:
+def _matching_budget_names(budgets: _SortedBudgets, labels: dict[str, str]) -> Iterator[str]:
     for name, requirements in budgets.readable:
         if matches_labels(requirements, labels):
             yield name

@@ -19,8 +19,8 @@ from spillway.lending_marks import (
     POOL_POD,
     POOL_TAINT,
     POOL_UID,
-    owner_name,
-    owner_namespace,
+    namespace_in_owner,
+    object_name_in_owner,
 )
 from spillway.texts import violation_text
 from vk_bridge.core.node.loan import Manifest
@@ -28,7 +28,7 @@ from vk_bridge.core.pod.downward_api import downward_annotations, translated_fie
 from vk_bridge.core.pod.known_fields import KEPT_SPEC
 from vk_bridge.core.pod.propagated_metadata import CARRIED, carried_annotations, carried_labels
 from vk_bridge.core.pod.refusals import is_api_access, reasons_against
-from vk_bridge.core.pod.update import given_text
+from vk_bridge.core.pod.update import mutable_fields_text
 
 CONTENT: Final = ("data", "binaryData", "stringData")
 BYTES_DIGITS_MAX: Final = 12
@@ -90,7 +90,7 @@ class ConversionRefused:
     reasons: tuple[str, ...]
 
 
-def convert(pod: Manifest, node: str, side: PoolSide) -> ConvertedPod | ConversionRefused:
+def convert_pod(pod: Manifest, node: str, side: PoolSide) -> ConvertedPod | ConversionRefused:
     """Returns the pod that runs on `node` for this pool pod, or the reasons against it.
 
     The result meets Pod Security baseline. The owner's namespace enforces that if the owner's API server checks it.
@@ -111,7 +111,7 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> ConvertedPod | Conversi
         **carried_annotations(pod, side.carried),
         **downward_annotations(pod, side.virtual_node, translation.fields),
         POOL_POD: f"{metadata['namespace']}/{metadata['name']}",
-        GIVEN: given_text(pod, side.carried),
+        GIVEN: mutable_fields_text(pod, side.carried),
         **_copies_annotation(translation.references.values()),
     }
     total = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
@@ -147,7 +147,7 @@ def host_name(pod_name: str) -> str:
 def real_place(pool_pod: Manifest, pool_id: str) -> tuple[str, str]:
     """Returns the namespace and name of a pool pod's real pod."""
     metadata = pool_pod["metadata"]
-    return owner_namespace(metadata["namespace"]), owner_name(pool_id, metadata["name"], metadata["uid"])
+    return namespace_in_owner(metadata["namespace"]), object_name_in_owner(pool_id, metadata["name"], metadata["uid"])
 
 
 def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | ConversionRefused:
@@ -161,7 +161,7 @@ def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Conv
         "apiVersion": "v1",
         "kind": kind,
         "metadata": {
-            "namespace": owner_namespace(metadata["namespace"]),
+            "namespace": namespace_in_owner(metadata["namespace"]),
             "name": copy_name(ConfigReference(kind, metadata["namespace"], metadata["name"], False), side.pool_id),
             "labels": {POOL: side.pool_id},
             "annotations": {COPY_VERSION: copy_version(found), COPY_BYTES: str(content_bytes(found))},
@@ -175,7 +175,7 @@ def content_bytes(found: Manifest) -> int:
     return len(msgspec.json.encode({key: found[key] for key in CONTENT if key in found}))
 
 
-def bytes_told(copy: Manifest) -> int | None:
+def annotated_copy_bytes(copy: Manifest) -> int | None:
     """Returns the size in the copy's own annotation; None if a bridge that did not count wrote the copy."""
     told = (copy["metadata"].get("annotations") or {}).get(COPY_BYTES, "")
     return int(told) if told.isascii() and told.isdecimal() and len(told) <= BYTES_DIGITS_MAX else None
@@ -186,7 +186,7 @@ def copy_version(found: Manifest) -> str:
     return f"{found['metadata'].get('uid', '')}/{found['metadata'].get('resourceVersion', '')}"
 
 
-def copies_of(pool_id: str, annotations: Mapping[str, str]) -> frozenset[CopyPlace]:
+def copy_places_in_annotations(pool_id: str, annotations: Mapping[str, str]) -> frozenset[CopyPlace]:
     """Returns the copies that a real pod's annotations name.
 
     They only keep copies; nothing is copied because of them.
@@ -196,15 +196,15 @@ def copies_of(pool_id: str, annotations: Mapping[str, str]) -> frozenset[CopyPla
     references = (
         ConfigReference(kind, namespace, name, True) for kind, _, name in named if kind in (CONFIG_MAP, SECRET)
     )
-    return frozenset(place_of(reference, pool_id) for reference in references)
+    return frozenset(copy_place(reference, pool_id) for reference in references)
 
 
-def place_of(reference: ConfigReference, pool_id: str) -> CopyPlace:
-    return CopyPlace(reference.kind, owner_namespace(reference.namespace), copy_name(reference, pool_id))
+def copy_place(reference: ConfigReference, pool_id: str) -> CopyPlace:
+    return CopyPlace(reference.kind, namespace_in_owner(reference.namespace), copy_name(reference, pool_id))
 
 
 def copy_name(reference: ConfigReference, pool_id: str) -> str:
-    return owner_name(pool_id, reference.name, reference.namespace, reference.kind, reference.name)
+    return object_name_in_owner(pool_id, reference.name, reference.namespace, reference.kind, reference.name)
 
 
 def _copies_annotation(references: Iterable[ConfigReference]) -> dict[str, str]:
@@ -245,7 +245,7 @@ class _Translation:
         volumes = [self._volume(one) for one in self._spec.get("volumes") or () if one["name"] not in self._dropped]
         # An API server admits entries without a name, and a kubelet ignores them.
         named = [one["name"] for one in self._spec.get("imagePullSecrets") or () if one.get("name")]
-        pulls = [{"name": self._copied(SECRET, name, True)} for name in named]
+        pulls = [{"name": self._add_copy_reference(SECRET, name, True)} for name in named]
         return {
             **({"hostname": self._host_name} if self._host_name else {}),
             **spec,
@@ -272,71 +272,76 @@ class _Translation:
         if container.get("env"):
             made["env"] = [self._variable(variable) for variable in container["env"]]
         if container.get("envFrom"):
-            made["envFrom"] = [self._all_of(source) for source in container["envFrom"]]
+            made["envFrom"] = [self._translate_env_from(source) for source in container["envFrom"]]
         if container.get("volumeMounts"):
             made["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] not in self._dropped]
         return made
 
     def _variable(self, variable: Manifest) -> dict[str, Any]:
         source = variable.get("valueFrom")
-        return {**variable, "valueFrom": self._keyed(source)} if source else dict(variable)
+        return {**variable, "valueFrom": self._translate_value_source(source)} if source else dict(variable)
 
-    def _keyed(self, source: Manifest) -> dict[str, Any]:
+    def _translate_value_source(self, source: Manifest) -> dict[str, Any]:
         made = dict(source)
         for field, kind in (("configMapKeyRef", CONFIG_MAP), ("secretKeyRef", SECRET)):
             if source.get(field):
-                made[field] = self._named(kind, source[field], "name")
+                made[field] = self._translate_object_reference(kind, source[field], "name")
         if source.get("fieldRef"):
-            made["fieldRef"] = self._field(source["fieldRef"])
+            made["fieldRef"] = self._translate_field_reference(source["fieldRef"])
         return made
 
-    def _all_of(self, source: Manifest) -> dict[str, Any]:
+    def _translate_env_from(self, source: Manifest) -> dict[str, Any]:
         made = dict(source)
         for field, kind in (("configMapRef", CONFIG_MAP), ("secretRef", SECRET)):
             if source.get(field):
-                made[field] = self._named(kind, source[field], "name")
+                made[field] = self._translate_object_reference(kind, source[field], "name")
         return made
 
     def _volume(self, volume: Manifest) -> dict[str, Any]:
         made = dict(volume)
         if volume.get("configMap"):
-            made["configMap"] = self._named(CONFIG_MAP, volume["configMap"], "name")
+            made["configMap"] = self._translate_object_reference(CONFIG_MAP, volume["configMap"], "name")
         if volume.get("secret"):
-            made["secret"] = self._named(SECRET, volume["secret"], "secretName")
+            made["secret"] = self._translate_object_reference(SECRET, volume["secret"], "secretName")
         if volume.get("downwardAPI"):
-            made["downwardAPI"] = self._items(volume["downwardAPI"])
+            made["downwardAPI"] = self._translate_downward_items(volume["downwardAPI"])
         if volume.get("projected"):
-            sources = [self._projected(source) for source in volume["projected"].get("sources") or ()]
+            sources = [self._translate_projected_source(source) for source in volume["projected"].get("sources") or ()]
             made["projected"] = {**volume["projected"], "sources": sources}
         return made
 
-    def _projected(self, source: Manifest) -> dict[str, Any]:
+    def _translate_projected_source(self, source: Manifest) -> dict[str, Any]:
         made = dict(source)
         for field, kind in (("configMap", CONFIG_MAP), ("secret", SECRET)):
             if source.get(field):
-                made[field] = self._named(kind, source[field], "name")
+                made[field] = self._translate_object_reference(kind, source[field], "name")
         if source.get("downwardAPI"):
-            made["downwardAPI"] = self._items(source["downwardAPI"])
+            made["downwardAPI"] = self._translate_downward_items(source["downwardAPI"])
         return made
 
-    def _items(self, downward: Manifest) -> dict[str, Any]:
+    def _translate_downward_items(self, downward: Manifest) -> dict[str, Any]:
         items: Sequence[Mapping[str, Any]] = downward.get("items") or ()
         told = [
-            {**item, "fieldRef": self._field(item["fieldRef"])} if item.get("fieldRef") else dict(item)
+            {**item, "fieldRef": self._translate_field_reference(item["fieldRef"])}
+            if item.get("fieldRef")
+            else dict(item)
             for item in items
         ]
         return {**downward, "items": told}
 
-    def _field(self, reference: Manifest) -> dict[str, Any]:
+    def _translate_field_reference(self, reference: Manifest) -> dict[str, Any]:
         path, told = translated_field(reference["fieldPath"], self._side.carried)
         if told:
             self.fields[reference["fieldPath"]] = None
         return {**reference, "fieldPath": path}
 
-    def _named(self, kind: str, reference: Manifest, field: str) -> dict[str, Any]:
-        return {**reference, field: self._copied(kind, reference.get(field, ""), bool(reference.get("optional")))}
+    def _translate_object_reference(self, kind: str, reference: Manifest, field: str) -> dict[str, Any]:
+        return {
+            **reference,
+            field: self._add_copy_reference(kind, reference.get(field, ""), bool(reference.get("optional"))),
+        }
 
-    def _copied(self, kind: str, name: str, optional: bool) -> str:
+    def _add_copy_reference(self, kind: str, name: str, optional: bool) -> str:
         if not is_object_name(name):
             self.no_names[f"{kind} {str(name)[:NAME_CHARACTERS_SHOWN]!r}: no object can have this name"] = None
             return ""

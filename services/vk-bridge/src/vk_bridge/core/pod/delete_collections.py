@@ -46,7 +46,7 @@ class DeleteCollection:
     steps: tuple[Deletion, ...]
 
 
-def of_owner(
+def real_pod_collections(
     steps: Iterable[DeleteReal], namespaces: Mapping[str, str], sizes: CollectionBounds, *, leaving: bool
 ) -> Iterator[DeleteCollection]:
     """Yields requests for real pods, which are selected by their pool pods' uids.
@@ -67,7 +67,7 @@ def of_owner(
                 yield DeleteCollection(namespace, grace_seconds, tuple(part))
 
 
-def of_pool(
+def pool_pod_collections(
     steps: Iterable[PoolDeletion], listed: Mapping[str, ListedPod], sizes: CollectionBounds, *, leaving: bool
 ) -> Iterator[DeleteCollection]:
     """Yields requests for pool pods, if the steps cover all listed pods of a namespace that have not ended.
@@ -81,21 +81,21 @@ def of_pool(
             groups.setdefault(place.namespace, []).append(step)
     for namespace, found in groups.items():
         there = {uid: pod for uid, pod in listed.items() if pod.namespace == namespace and not pod.ended}
-        graces = {grace_of(step) for step in found}
+        graces = {deletion_grace_seconds(step) for step in found}
         alike = len(graces) == 1 and there.keys() == {step.pool_uid for step in found}
         if alike and sizes.least <= len(found) <= sizes.most and not any(pod.recurs for pod in there.values()):
             yield DeleteCollection(namespace, graces.pop(), tuple(found))
 
 
-def grace_of(step: PoolDeletion) -> int:
+def deletion_grace_seconds(step: PoolDeletion) -> int:
     return step.grace_seconds if isinstance(step, DeletePool) else 0
 
 
 def listed_pod(pod: Manifest) -> ListedPod:
-    return ListedPod(pod["metadata"]["namespace"], has_ended(pod), recurs=not _is_drawn(pod))
+    return ListedPod(pod["metadata"]["namespace"], has_ended(pod), recurs=not _has_generated_name(pod))
 
 
-def _is_drawn(pod: Manifest) -> bool:
+def _has_generated_name(pod: Manifest) -> bool:
     """Returns whether an API server drew the pod's name. A StatefulSet gives each pod an ordinal instead.
 
     A StatefulSet's pods have a generateName, too.

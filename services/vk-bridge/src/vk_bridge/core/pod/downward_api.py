@@ -32,10 +32,10 @@ def translated_field(path: str, prefixes: Sequence[str]) -> tuple[str, bool]:
     """Returns the path on the real pod, and whether an annotation has to carry it. prefixes: the carried ones."""
     one = _ONE_OF_MANY.fullmatch(path)
     told = path in ANNOTATION_BY_FIELD or (one is not None and not is_carried(one[2], prefixes))
-    return (f"metadata.annotations['{_annotation(path)}']", True) if told else (path, False)
+    return (f"metadata.annotations['{_annotation_key(path)}']", True) if told else (path, False)
 
 
-def _annotation(path: str) -> str:
+def _annotation_key(path: str) -> str:
     return DOWNWARD_PREFIX + (ANNOTATION_BY_FIELD.get(path) or f"field-{digest(path)}")
 
 
@@ -46,15 +46,18 @@ def downward_annotations(pod: Manifest, virtual_node: str, fields: Iterable[str]
         "metadata.name": metadata["name"],
         "metadata.namespace": metadata["namespace"],
         "metadata.uid": metadata["uid"],
-        "metadata.labels": _lines(metadata.get("labels") or {}),
-        "metadata.annotations": _lines(metadata.get("annotations") or {}),
+        "metadata.labels": _map_text(metadata.get("labels") or {}),
+        "metadata.annotations": _map_text(metadata.get("annotations") or {}),
         "spec.nodeName": virtual_node,
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
     }
-    return {_annotation(path): _value_of_one(metadata, path) if path not in values else values[path] for path in fields}
+    return {
+        _annotation_key(path): _label_or_annotation_value(metadata, path) if path not in values else values[path]
+        for path in fields
+    }
 
 
-def _value_of_one(metadata: Manifest, path: str) -> str:
+def _label_or_annotation_value(metadata: Manifest, path: str) -> str:
     """Returns the value of a label or an annotation; empty if there is none, as a kubelet does."""
     one = _ONE_OF_MANY.fullmatch(path)
     assert one is not None
@@ -62,9 +65,9 @@ def _value_of_one(metadata: Manifest, path: str) -> str:
     return value
 
 
-def _lines(pairs: Manifest) -> str:
+def _map_text(pairs: Manifest) -> str:
     """Returns a map as a kubelet writes it: key="value", Go-quoted, sorted, one a line."""
-    return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(pairs.items()))
+    return "\n".join(f"{key}={_go_quoted_text(value)}" for key, value in sorted(pairs.items()))
 
 
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\a": "\\a", "\b": "\\b"} | {
@@ -73,12 +76,12 @@ _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\
 }
 
 
-def _quoted(text: str) -> str:
+def _go_quoted_text(text: str) -> str:
     """Returns the text as Go's strconv.Quote would, for the characters that annotations can hold."""
-    return '"' + "".join(_ESCAPES.get(letter) or _printed(letter) for letter in text) + '"'
+    return '"' + "".join(_ESCAPES.get(letter) or _escaped_letter(letter) for letter in text) + '"'
 
 
-def _printed(letter: str) -> str:
+def _escaped_letter(letter: str) -> str:
     if letter.isprintable():
         return letter
     code = ord(letter)

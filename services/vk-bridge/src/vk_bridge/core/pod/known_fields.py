@@ -103,7 +103,7 @@ WHOLE: Final[Fields] = {**SPEC, "containers": CONTAINER, "initContainers": CONTA
 """All fields that are checked below a pod's spec."""
 
 
-def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
+def misshapen_paths(found: object, known: Fields, where: str = "") -> Iterator[str]:
     """Yields the paths of values that should be an object, or a list of objects, and are not.
 
     A pod with such a value cannot be read.
@@ -117,9 +117,9 @@ def misshapen(found: object, known: Fields, where: str = "") -> Iterator[str]:
             continue
         if isinstance(value, list):
             for index, one in enumerate(value):
-                yield from misshapen(one, below, f"{at}[{index}]")
+                yield from misshapen_paths(one, below, f"{at}[{index}]")
         else:
-            yield from misshapen(value, below, at)
+            yield from misshapen_paths(value, below, at)
 
 
 def unknown_fields(found: Mapping[str, Any], known: Fields, where: str = "") -> Iterator[str]:

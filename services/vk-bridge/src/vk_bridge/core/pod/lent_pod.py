@@ -28,13 +28,13 @@ def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
         group=f"{owner['kind']}/{metadata['namespace']}/{owner['name']}" if owner else "",
         requests=requests,
         priority=_int32(spec.get("priority")),
-        deletion_cost=_whole((metadata.get("annotations") or {}).get(DELETION_COST, "0")),
+        deletion_cost=_parse_int32((metadata.get("annotations") or {}).get(DELETION_COST, "0")),
         started_ms=_started_ms(pod),
         budgets=budgets,
     )
 
 
-def told_pods(pods: Iterable[LentPod]) -> tuple[LentPod, ...]:
+def pods_within_record_limit(pods: Iterable[LentPod]) -> tuple[LentPod, ...]:
     """Returns the pods by uid; if they are too large for one record, the shortest of them.
 
     The loss of others is unknown.
@@ -54,7 +54,7 @@ def _length(pod: LentPod) -> int:
     return sum(map(len, texts)) + sum(len(name) for name, _ in amounts) + _NUMBERS * (1 + len(amounts))
 
 
-def unix_ms(text: str) -> int:
+def parse_unix_ms(text: str) -> int:
     """Returns the Unix time in milliseconds of a Kubernetes time; 0 if it cannot be read."""
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
@@ -66,12 +66,13 @@ def _started_ms(pod: Manifest) -> int:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     states = [one.get("state") or {} for one in statuses]
     times = [
-        unix_ms((state.get("running") or state.get("terminated") or {}).get("startedAt") or "") for state in states
+        parse_unix_ms((state.get("running") or state.get("terminated") or {}).get("startedAt") or "")
+        for state in states
     ]
     return min((time for time in times if time > 0), default=0)
 
 
-def _whole(text: str) -> int:
+def _parse_int32(text: str) -> int:
     """Returns a text as an int32, as Kubernetes reads it; any other text counts as 0."""
     try:
         number = int(text) if len(text) <= len("-2147483648") else 0

@@ -3,7 +3,7 @@
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, POOL, POOL_UID
 from vk_bridge.core.node.loan import Manifest, PoolPod, RealPod
 from vk_bridge.core.node.virtual_node import ENDED
-from vk_bridge.core.pod.status import was_created
+from vk_bridge.core.pod.status import has_had_real_pod
 
 GRACE_SECONDS = 30
 """Kubernetes' default for a pod that names no grace period."""
@@ -21,7 +21,7 @@ def read_pool_pod(pod: Manifest) -> PoolPod:
     return PoolPod(
         uid=metadata["uid"],
         deleting=deleting,
-        created=was_created(pod),
+        created=has_had_real_pod(pod),
         ended=has_ended(pod),
         grace_seconds=grace,
         held=deleting and grace == 0 and bool(metadata.get("finalizers")),
@@ -60,7 +60,7 @@ def read_grace_seconds(value: object, absent: int = GRACE_SECONDS) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
-def pool_of(pod: Manifest) -> str:
+def pool_of_real_pod(pod: Manifest) -> str:
     """Returns the pool whose real pod this is; empty: it is the owner's own pod.
 
     Its namespace must be one of ours: labels alone prove nothing, because anybody can set them.
@@ -74,7 +74,7 @@ def pool_of(pod: Manifest) -> str:
 def is_real_pod_of(found: Manifest, pool_pod: Manifest, pool_id: str, node: str) -> bool:
     """Returns whether this is the real pod of this pool pod, on the right node. A pod of another pool never is."""
     uid = (found["metadata"].get("labels") or {}).get(POOL_UID)
-    return (pool_of(found), uid, found["spec"].get("nodeName")) == (pool_id, pool_pod["metadata"]["uid"], node)
+    return (pool_of_real_pod(found), uid, found["spec"].get("nodeName")) == (pool_id, pool_pod["metadata"]["uid"], node)
 
 
 def container_names(pod: Manifest) -> list[str]:
@@ -96,6 +96,6 @@ def has_ended(pod: Manifest) -> bool:
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-def occupies(pod: Manifest) -> bool:
+def is_occupying_node(pod: Manifest) -> bool:
     """Returns whether the owner itself uses the node for this pod."""
-    return not (has_ended(pod) or is_daemon(pod) or pool_of(pod))
+    return not (has_ended(pod) or is_daemon(pod) or pool_of_real_pod(pod))

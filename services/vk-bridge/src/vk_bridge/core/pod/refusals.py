@@ -10,7 +10,7 @@ import msgspec
 
 from spillway.kubernetes import objects
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.pod.known_fields import CONTAINER, SPEC, VOLUME, WHOLE, misshapen, unknown_fields
+from vk_bridge.core.pod.known_fields import CONTAINER, SPEC, VOLUME, WHOLE, misshapen_paths, unknown_fields
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
 """The name prefix of the token volume that the pool's API server adds to every pod."""
@@ -32,7 +32,7 @@ def reasons_against(spec: Manifest) -> Iterator[str]:
 
     No reason: it may run.
     """
-    odd = tuple(misshapen(spec, WHOLE))
+    odd = tuple(misshapen_paths(spec, WHOLE))
     if odd:
         yield from (f"{field}: is no object" for field in odd)
         return
@@ -42,7 +42,7 @@ def reasons_against(spec: Manifest) -> Iterator[str]:
     if ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess"):
         yield "securityContext: hostProcess"
     yield from (f"{field}: is not carried over to a lent node" for field in unknown_fields(spec, SPEC))
-    yield from _uncounted(spec)
+    yield from _resource_reasons(spec)
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind) or ():
             yield from (f"{kind} {container['name']}: {reason}" for reason in _container_reasons(container))
@@ -50,7 +50,7 @@ def reasons_against(spec: Manifest) -> Iterator[str]:
         yield from (f"volume {volume['name']}: {reason}" for reason in _volume_reasons(volume))
 
 
-def _uncounted(spec: Manifest) -> Iterator[str]:
+def _resource_reasons(spec: Manifest) -> Iterator[str]:
     """Yields amounts that an API server admits and that cannot be counted."""
     try:
         objects.pod_requests(msgspec.convert(spec, objects.PodSpec))
@@ -105,10 +105,10 @@ def _volume_reasons(volume: Manifest) -> Iterator[str]:
 
 def is_api_access(volume: Manifest) -> bool:
     """Returns whether this is the token volume that the pool's API server adds by itself. It is left out."""
-    return volume["name"].startswith(API_ACCESS_PREFIX) and _added(volume) == API_ACCESS_SOURCES
+    return volume["name"].startswith(API_ACCESS_PREFIX) and _projected_sources(volume) == API_ACCESS_SOURCES
 
 
-def _added(volume: Manifest) -> list[dict[str, Any]]:
+def _projected_sources(volume: Manifest) -> list[dict[str, Any]]:
     """Returns the volume's sources, in the form of API_ACCESS_SOURCES."""
     return [
         {

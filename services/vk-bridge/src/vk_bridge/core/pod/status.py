@@ -7,7 +7,7 @@ from spillway.kubernetes.objects import RESIZE_PENDING
 from spillway.lending_marks import CREATED, NOT_UPDATED
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.virtual_node import ENDED
-from vk_bridge.core.pod.admitted_sizes import is_refused_by_its_node, text_of_added
+from vk_bridge.core.pod.admitted_sizes import added_sizes_text, is_refused_by_its_node
 from vk_bridge.core.pod.update import is_resized
 
 MIRRORED: Final = (
@@ -49,7 +49,7 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
 
 def _why_refused(real_pod: Manifest, pool_pod: Manifest) -> str:
     """Returns the kubelet's message, and what people in the pool cannot see: the pod was larger in the owner."""
-    message, added = real_pod["status"].get("message", ""), text_of_added(real_pod, pool_pod)
+    message, added = real_pod["status"].get("message", ""), added_sizes_text(real_pod, pool_pod)
     return f"{message}; the cluster where it was to run adds to what it asks for: {added}" if added else message
 
 
@@ -85,7 +85,7 @@ def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> d
     return None if shown.get("phase") in ENDED or _are_alike(wanted, shown) else wanted
 
 
-def updated_status(pool_pod: Manifest, reason: str = "", message: str = "") -> dict[str, Any] | None:
+def status_after_update(pool_pod: Manifest, reason: str = "", message: str = "") -> dict[str, Any] | None:
     """Returns the status with the reason why a change did not reach the real pod; without a reason: it did reach it.
 
     None: the pod already shows that, or has ended.
@@ -105,7 +105,7 @@ def _are_alike(wanted: Manifest, shown: Manifest) -> bool:
     return bool(without_nulls(dict(wanted)) == without_nulls(dict(shown)))
 
 
-def was_created(pool_pod: Manifest) -> bool:
+def has_had_real_pod(pool_pod: Manifest) -> bool:
     """Returns whether a real pod of it has existed; if so, no second one is created when that is gone."""
     return any(
         entry.get("type") == CREATED and entry.get("status") == "True"
@@ -116,10 +116,10 @@ def was_created(pool_pod: Manifest) -> bool:
 def _conditions(pool_pod: Manifest, real_pod: Manifest) -> list[dict[str, Any]]:
     ours = [NOT_RESIZED] if is_resized(real_pod, pool_pod) else []
     hidden = (*POOLS_OWN, *(one["type"] for one in ours))
-    own = [entry for entry in _said(pool_pod) if entry.get("type") in POOLS_OWN]
-    theirs = [entry for entry in _said(real_pod) if entry.get("type") not in hidden]
+    own = [entry for entry in _conditions_of(pool_pod) if entry.get("type") in POOLS_OWN]
+    theirs = [entry for entry in _conditions_of(real_pod) if entry.get("type") not in hidden]
     return [*own, *theirs, *ours, {"type": CREATED, "status": "True"}]
 
 
-def _said(pod: Manifest) -> list[dict[str, Any]]:
+def _conditions_of(pod: Manifest) -> list[dict[str, Any]]:
     return list((pod.get("status") or {}).get("conditions") or ())

@@ -68,7 +68,7 @@ class DeleteReal:
 PodStep = CreateReal | Mirror | UpdateReal | FailPool | DeletePool | LetGo | DeleteReal
 
 
-def writes(step: PodStep) -> tuple[PodStep, ...]:
+def writes_of_step(step: PodStep) -> tuple[PodStep, ...]:
     """Returns the writes of a step, in order. Each is done only if the one before it was carried out.
 
     After a crash, the next reader of the two pods decides the missing write as a next step.
@@ -78,7 +78,7 @@ def writes(step: PodStep) -> tuple[PodStep, ...]:
     return (step,)
 
 
-def what_cannot_wait(step: PodStep) -> PodStep | None:
+def urgent_part_of_step(step: PodStep) -> PodStep | None:
     """Returns the part of a step that is done at once even while other owners wait for nodes: a real pod's deletion.
 
     The real pod's grace begins with it. The pool pod is deleted when no owner waits, or when the real pod has ended.
@@ -99,23 +99,27 @@ def pod_step(pool: PoolPod | None, real: RealPod | None, context: NodeContext) -
         if real is None or real.deleting:
             return None
         unknown = not context.pool_read
-        return None if unknown and not context.leaving else DeleteReal(real.uid, _grace(real, context))
+        return None if unknown and not context.leaving else DeleteReal(real.uid, _shorter_grace_seconds(real, context))
     if real is None:
-        return _without_real(pool, context) if context.owner_read else _asked_to_go(pool, context)
-    return _both(pool, real, context)
+        return (
+            _pod_step_without_real_pod(pool, context)
+            if context.owner_read
+            else _pod_step_with_owner_unread(pool, context)
+        )
+    return _pod_step_with_both_pods(pool, real, context)
 
 
 Pair = tuple[PoolPod | None, RealPod | None]
 
 
-def pairs(pool_pods: Iterable[PoolPod], real_pods: Sequence[RealPod]) -> list[Pair]:
+def pod_pairs(pool_pods: Iterable[PoolPod], real_pods: Sequence[RealPod]) -> list[Pair]:
     """Returns each pool pod with its real pod, then the real pods that have no pool pod, in their order."""
     left = {real.pool_uid: real for real in real_pods}
     found: list[Pair] = [(pool, left.pop(pool.uid, None)) for pool in pool_pods]
     return [*found, *((None, real) for real in left.values())]
 
 
-def _without_real(pool: PoolPod, context: NodeContext) -> PodStep | None:
+def _pod_step_without_real_pod(pool: PoolPod, context: NodeContext) -> PodStep | None:
     if pool.deleting:
         return None if pool.held else LetGo(pool.uid)
     if pool.ended:
@@ -123,40 +127,40 @@ def _without_real(pool: PoolPod, context: NodeContext) -> PodStep | None:
     if context.node_gone:
         return FailPool(pool.uid, CAUSE_NODE_GONE) if pool.created else DeletePool(pool.uid, 0)
     if context.leaving:
-        return LetGo(pool.uid) if pool.created else DeletePool(pool.uid, _grace(pool, context))
+        return LetGo(pool.uid) if pool.created else DeletePool(pool.uid, _shorter_grace_seconds(pool, context))
     if pool.created:
         return FailPool(pool.uid, GONE)
     return CreateReal(pool.uid) if context.takes else None
 
 
-def _asked_to_go(pool: PoolPod, context: NodeContext) -> PodStep | None:
+def _pod_step_with_owner_unread(pool: PoolPod, context: NodeContext) -> PodStep | None:
     """Returns the step while the owner cannot be read: a leaving pool pod is deleted with its grace.
 
     It is let go later, when its real pod is known to be gone.
     """
     going = context.leaving and not pool.deleting and not pool.ended
-    return DeletePool(pool.uid, _grace(pool, context)) if going else None
+    return DeletePool(pool.uid, _shorter_grace_seconds(pool, context)) if going else None
 
 
-def _both(pool: PoolPod, real: RealPod, context: NodeContext) -> PodStep | None:
+def _pod_step_with_both_pods(pool: PoolPod, real: RealPod, context: NodeContext) -> PodStep | None:
     """Returns the step for two pods that both exist. In order: a deletion in the pool is carried to the real pod; a new
     status is mirrored; a leaving node's pods are deleted; changes of the pool pod are carried over.
     """
     if pool.deleting:
-        grace_seconds = _grace(pool, context) if context.leaving else pool.grace_seconds
+        grace_seconds = _shorter_grace_seconds(pool, context) if context.leaving else pool.grace_seconds
         return None if real.deleting else DeleteReal(real.uid, grace_seconds)
     stays_so = context.leaving and pool.created and (real.deleting or not real.ended)
     if real.news and not pool.ended and not stays_so:
         return Mirror(pool.uid)
     if context.leaving:
         if not pool.ended:
-            return DeletePool(pool.uid, _grace(pool, context), "" if real.deleting else real.uid)
-        return None if real.deleting else DeleteReal(real.uid, _grace(real, context))
+            return DeletePool(pool.uid, _shorter_grace_seconds(pool, context), "" if real.deleting else real.uid)
+        return None if real.deleting else DeleteReal(real.uid, _shorter_grace_seconds(real, context))
     if real.behind and not (real.deleting or real.ended or pool.ended):
         return UpdateReal(pool.uid)
     return None
 
 
-def _grace(pod: PoolPod | RealPod, context: NodeContext) -> int:
+def _shorter_grace_seconds(pod: PoolPod | RealPod, context: NodeContext) -> int:
     """Returns the grace to use: the node's, but never more than the pod's own."""
     return min(pod.grace_seconds, context.grace_seconds)

@@ -34,16 +34,18 @@ class MutableFields:
     sizes: str = ""
 
 
-def given(pool_pod: Manifest, prefixes: Sequence[str]) -> MutableFields:
+def mutable_fields(pool_pod: Manifest, prefixes: Sequence[str]) -> MutableFields:
     """Returns these fields of a pool pod. prefixes: the prefixes of labels and annotations that are carried over."""
     spec = pool_pod["spec"]
     images = {one["name"]: one.get("image", "") for kind in KINDS for one in spec.get(kind) or ()}
     labels, annotations = carried_labels(pool_pod, prefixes), carried_annotations(pool_pod, prefixes)
-    return MutableFields(images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations), _sizes(spec))
+    return MutableFields(
+        images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations), _sizes_digest(spec)
+    )
 
 
-def given_text(pool_pod: Manifest, prefixes: Sequence[str]) -> str:
-    return _text(given(pool_pod, prefixes))
+def mutable_fields_text(pool_pod: Manifest, prefixes: Sequence[str]) -> str:
+    return _encode_fields(mutable_fields(pool_pod, prefixes))
 
 
 def is_behind(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> bool:
@@ -51,21 +53,21 @@ def is_behind(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -
 
     A real pod without the annotation is left alone.
     """
-    told = _read(real_pod)
-    return told is not None and told != replace(given(pool_pod, prefixes), sizes=told.sizes)
+    told = _read_given_fields(real_pod)
+    return told is not None and told != replace(mutable_fields(pool_pod, prefixes), sizes=told.sizes)
 
 
 def is_resized(real_pod: Manifest, pool_pod: Manifest) -> bool:
     """Returns whether the requests of the pool pod were changed in place after its real pod was created."""
-    told = _read(real_pod)
-    return told is not None and told.sizes not in ("", _sizes(pool_pod["spec"]))
+    told = _read_given_fields(real_pod)
+    return told is not None and told.sizes not in ("", _sizes_digest(pool_pod["spec"]))
 
 
 def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> dict[str, Any]:
     """Returns the merge patch for a real pod that is behind. Labels and annotations removed in the pool stay there."""
-    told, now = _read(real_pod), given(pool_pod, prefixes)
+    told, now = _read_given_fields(real_pod), mutable_fields(pool_pod, prefixes)
     assert told is not None
-    metadata: dict[str, Any] = {"annotations": {GIVEN: _text(replace(now, sizes=told.sizes))}}
+    metadata: dict[str, Any] = {"annotations": {GIVEN: _encode_fields(replace(now, sizes=told.sizes))}}
     if told.labels != now.labels:
         metadata["labels"] = carried_labels(pool_pod, prefixes)
     if told.annotations != now.annotations:
@@ -81,17 +83,17 @@ def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]
     return {"metadata": metadata, **({"spec": spec} if spec else {})}
 
 
-def _text(one: MutableFields) -> str:
+def _encode_fields(one: MutableFields) -> str:
     return msgspec.json.encode(one).decode()
 
 
-def _sizes(spec: Manifest) -> str:
+def _sizes_digest(spec: Manifest) -> str:
     containers = {f"{kind}/{one['name']}": one.get("resources") for kind in KINDS for one in spec.get(kind) or ()}
     asked = {**containers, "": spec.get("resources")}
     return digest(*(msgspec.json.encode(asked[name] or {}, order="deterministic").decode() for name in sorted(asked)))
 
 
-def _read(real_pod: Manifest) -> MutableFields | None:
+def _read_given_fields(real_pod: Manifest) -> MutableFields | None:
     """Returns the real pod's last given values; None if unreadable, as anybody in the owner may write there."""
     try:
         return msgspec.json.decode((real_pod["metadata"].get("annotations") or {}).get(GIVEN, ""), type=MutableFields)

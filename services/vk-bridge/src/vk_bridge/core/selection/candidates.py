@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spillway.events_lending import LendingDeclared, LendingRule
-from spillway.feasibility.node_match import TRANSIENT_TAINTS, untolerated
+from spillway.feasibility.node_match import TRANSIENT_TAINTS, find_untolerated_taint
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.lending_marks import LEND, LENDING, NEVER
 from spillway.model import Shape, Taint
@@ -50,7 +50,7 @@ class NodeVerdict:
     why: str
 
     @property
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         return not self.why
 
 
@@ -73,12 +73,12 @@ def verdicts(
         any node might be of use. A verdict does not end a loan: only a recall does.
     """
     found: dict[str, NodeVerdict] = {}
-    for _ in deciding(candidates, declared, needs, 1, found):
+    for _ in decide_in_slices(candidates, declared, needs, 1, found):
         pass
     return found
 
 
-def deciding(
+def decide_in_slices(
     candidates: Iterable[CandidateNode],
     declared: LendingDeclared | None,
     needs: Sequence[Shape | None],
@@ -103,7 +103,7 @@ def deciding(
             continue
         kind = classes[rule.name]
         kind.nodes += 1
-        why = _why_not(node, rule, declared, needs)
+        why = _reason_not_to_lend(node, rule, declared, needs)
         if node.state != OWNED:
             kind.away += 1
             found[node.name] = NodeVerdict(rule.name, why)
@@ -112,7 +112,7 @@ def deciding(
         else:
             kind.idle.append(node)
     for kind in classes.values():
-        found.update(_shared(kind))
+        found.update(_verdicts_within_share(kind))
 
 
 def rule_of(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingRule | None:
@@ -120,7 +120,7 @@ def rule_of(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingR
     return next((rule for rule in rules if matches_labels(rule.nodes, labels)), None)
 
 
-def could_use(need: Shape | None, node: CandidateNode) -> bool:
+def may_use_node(need: Shape | None, node: CandidateNode) -> bool:
     """Returns whether a pod of this shape might run on the node if it were empty; False only if it certainly cannot.
 
     Only the node's own properties count, not what runs there or elsewhere. A wrong True only keeps a node from being
@@ -138,10 +138,12 @@ def could_use(need: Shape | None, node: CandidateNode) -> bool:
     if need.node_terms and not any(labels_met):
         return False
     lasting = [taint for taint in node.taints if taint.key != LENDING and not taint.key.startswith(TRANSIENT_TAINTS)]
-    return untolerated(lasting, need.tolerations) is None
+    return find_untolerated_taint(lasting, need.tolerations) is None
 
 
-def _why_not(node: CandidateNode, rule: LendingRule, declared: LendingDeclared, needs: Sequence[Shape | None]) -> str:
+def _reason_not_to_lend(
+    node: CandidateNode, rule: LendingRule, declared: LendingDeclared, needs: Sequence[Shape | None]
+) -> str:
     if node.foreign:
         return "another fleet has marked it"
     if node.labels.get(LEND) == NEVER:
@@ -152,7 +154,7 @@ def _why_not(node: CandidateNode, rule: LendingRule, declared: LendingDeclared, 
         return "not ready"
     if node.unschedulable:
         return "cordoned"
-    if any(could_use(need, node) for need in needs):
+    if any(may_use_node(need, node) for need in needs):
         return "pods of its owner wait, and might use it"
     if node.state != OWNED:
         return ""
@@ -163,7 +165,7 @@ def _why_not(node: CandidateNode, rule: LendingRule, declared: LendingDeclared, 
     return ""
 
 
-def _shared(kind: _Class) -> Iterable[tuple[str, NodeVerdict]]:
+def _verdicts_within_share(kind: _Class) -> Iterable[tuple[str, NodeVerdict]]:
     """Yields the verdicts on the idle nodes of a class.
 
     The longest idle come first, then the order of names decides.

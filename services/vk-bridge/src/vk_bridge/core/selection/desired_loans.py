@@ -12,7 +12,7 @@ from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.steps import DesiredLoan
 from vk_bridge.core.node.virtual_node import VirtualNodeSpec
 from vk_bridge.core.pod.parsing import GRACE_SECONDS
-from vk_bridge.core.selection.candidates import NodeVerdict, deciding, rule_of
+from vk_bridge.core.selection.candidates import NodeVerdict, decide_in_slices, rule_of
 from vk_bridge.core.selection.owner_cache import OwnerCache
 
 IDLE = "idle"
@@ -52,23 +52,26 @@ class DesiredLoans:
         A verdict on a lent node is not valid once it is back.
         """
 
-    def review(self, slice_nodes: int) -> Iterator[str]:
+    def review_nodes(self, slice_nodes: int) -> Iterator[str]:
         """Looks at all nodes.
 
         Yields nodes to lend, unwanted nodes in checking, and lent nodes if the cluster must not lend.
 
         Before these it yields an empty name after every slice_nodes nodes, so that other work can go on.
         """
-        mirror, lends = self._mirror, self._state.lends(self._cluster)
+        mirror, lends = self._mirror, self._state.lending_in_force(self._cluster)
         candidates = [mirror.candidate(name, self._returned_seconds(name)) for name in mirror.nodes]
         found: dict[str, NodeVerdict] = {}
-        yield from ("" for _ in deciding(candidates, lends, self._state.needs(self._cluster), slice_nodes, found))
+        yield from (
+            ""
+            for _ in decide_in_slices(candidates, lends, self._state.needed_shapes(self._cluster), slice_nodes, found)
+        )
         self._verdicts = {one.name: (found[one.name], one.state) for one in candidates}
         yield from (
             one.name
             for one in candidates
-            if (one.state == OWNED and found[one.name].wanted)
-            or (one.state == CHECKING and not found[one.name].wanted)
+            if (one.state == OWNED and found[one.name].is_wanted)
+            or (one.state == CHECKING and not found[one.name].is_wanted)
             or (one.state == LENT and lends is None)
         )
 
@@ -95,14 +98,14 @@ class DesiredLoans:
             if observation.virtual is not None
             else None
         )
-        lent = self._state.lent(self._cluster, node)
+        lent = self._state.lent_record(self._cluster, node)
         return DesiredLoan(
-            lend=pool_joined and self._wanted(node, register.state if register is not None else OWNED),
+            lend=pool_joined and self._is_wanted(node, register.state if register is not None else OWNED),
             loan=generation,
             recall=self._recall_cause(node, loan),
-            frozen=self._state.frozen(self._cluster),
+            frozen=self._state.is_frozen(self._cluster),
             logged=lent.loan if lent is not None else None,
-            pool=self.pool_name(),
+            pool=self.declared_pool(),
             log_away=log_away,
             left_in=left_in,
             pool_joined=pool_joined,
@@ -118,29 +121,29 @@ class DesiredLoans:
             return recall.grace_seconds
         return declared.grace_seconds if declared is not None else GRACE_SECONDS
 
-    def pool_name(self) -> str:
+    def declared_pool(self) -> str:
         """Returns the declared pool; empty if there is none, or it is not in the fleet."""
         declared = self._state.declared.get(self._cluster)
         return declared.pool if declared is not None and declared.pool in self._state.clusters else ""
 
-    def pool_of(self, node: str) -> str:
+    def pool_of_node(self, node: str) -> str:
         """Returns the pool of the node's loan, by its register or else by the log; without a loan the declared pool."""
-        known, lent = self._mirror.nodes.get(node), self._state.lent(self._cluster, node)
+        known, lent = self._mirror.nodes.get(node), self._state.lent_record(self._cluster, node)
         of_register = known.register.pool if known is not None else ""
-        return of_register or (lent.pool if lent is not None else "") or self.pool_name()
+        return of_register or (lent.pool if lent is not None else "") or self.declared_pool()
 
-    def rule(self, labels: dict[str, str]) -> LendingRule:
+    def lending_rule_for_labels(self, labels: dict[str, str]) -> LendingRule:
         """Returns the lending rule for a node with these labels; NO_RULE if it has none."""
         declared = self._state.declared.get(self._cluster)
         return (rule_of(labels, declared.rules) if declared is not None else None) or NO_RULE
 
     def virtual_spec(self, node: Manifest) -> VirtualNodeSpec:
         """Returns what the node's virtual node should show: the class in which its loan began, by the log."""
-        rule = self.rule(node["metadata"].get("labels") or {})
+        rule = self.lending_rule_for_labels(node["metadata"].get("labels") or {})
         register = read_owner_node(node, self._fleet)
-        loan, pool = register.loan or Generation(0, 0), register.pool or self.pool_name()
+        loan, pool = register.loan or Generation(0, 0), register.pool or self.declared_pool()
         supply_class, cost_per_hour = rule.supply_class, rule.cost_per_hour
-        lent = self._state.lent(self._cluster, node["metadata"]["name"])
+        lent = self._state.lent_record(self._cluster, node["metadata"]["name"])
         if lent is not None and lent.loan == loan:
             supply_class, cost_per_hour = lent.supply_class, self._cost_per_hour(lent.rule, rule)
         port = self._address.port_by_pool.get(pool, 0)
@@ -152,20 +155,20 @@ class DesiredLoans:
         rules = declared.rules if declared is not None else ()
         return next((rule for rule in rules if rule.name == rule_name), instead).cost_per_hour
 
-    def _wanted(self, node: str, state: str) -> bool:
+    def _is_wanted(self, node: str, state: str) -> bool:
         verdict, of_state = self._verdicts.get(node, (None, ""))
-        return verdict is not None and verdict.wanted and (state != OWNED or of_state == OWNED)
+        return verdict is not None and verdict.is_wanted and (state != OWNED or of_state == OWNED)
 
     def _recall_cause(self, node: str, loan: Generation | None) -> str:
         """Returns the cause of the node's recall, or "". A cluster that should not lend recalls all its nodes."""
-        if self._state.lends(self._cluster) is None:
+        if self._state.lending_in_force(self._cluster) is None:
             return CAUSE_ASKED
         recall = self._state.recall_of(self._cluster, node, loan)
         return recall.cause if recall is not None else ""
 
     def _returned_seconds(self, node: str) -> float | None:
         """Returns the seconds since the node's last loan; 0 if the node is back and its end is not in the log yet."""
-        if self._state.lent(self._cluster, node) is not None:
+        if self._state.lent_record(self._cluster, node) is not None:
             return 0.0
         returned_ms = self._state.returned_ms(self._cluster, node)
         return None if returned_ms is None else max(0.0, (self._wall_ms() - returned_ms) / MILLI)

@@ -47,52 +47,52 @@ class Idleness:
         self._pods_without_node: dict[str, set[str]] = {}
         self._watermark = 0.0
 
-    def begin(self, now: float) -> None:
+    def begin_new_list(self, now: float) -> None:
         """Begins a new list. Pods that came and went in between are unknown, so every node's idle time begins again."""
         self._pods.clear()
         self._pods_without_node.clear()
         for node in self._nodes.values():
             node.busy_until, node.pods = now, set()
 
-    def advance(self, watermark: float) -> None:
+    def advance_watermark(self, watermark: float) -> None:
         """Raises the watermark. An older watermark changes nothing."""
         self._watermark = max(self._watermark, watermark)
 
-    def node(self, name: str, uid: str, now: float) -> None:
+    def add_node(self, name: str, uid: str, now: float) -> None:
         """Adds a node. Idle time of a new node, or of another node under an old name, begins now."""
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
             pods = known.pods if known is not None else self._pods_without_node.pop(name, set())
             self._nodes[name] = _NodeIdleness(uid, now, pods)
 
-    def node_gone(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         known = self._nodes.pop(name, None)
         if known is not None and known.pods:
             self._pods_without_node[name] = known.pods
 
-    def pod(self, pod: SeenPod, now: float) -> None:
+    def apply_pod(self, pod: SeenPod, now: float) -> None:
         """Applies an added or changed pod. A version that is not newer than the known one changes nothing."""
         known = self._pods.get(pod.uid)
         if known is not None and pod.version <= known.version:
             return
         self._pods[pod.uid] = pod
         if known is not None and (known.node != pod.node or (pod.excused and not known.excused)):
-            self._leave(known, now)  # A daemon can be orphaned and adopted again.
+            self._take_pod_off_node(known, now)  # A daemon can be orphaned and adopted again.
         if pod.excused or not pod.node:
             return
         if pod.holds:
-            self._busy(pod.node, now).add(pod.uid)
+            self._mark_node_busy(pod.node, now).add(pod.uid)
         else:
-            self._leave(pod, now)
+            self._take_pod_off_node(pod, now)
 
-    def pod_gone(self, pod: SeenPod, now: float) -> None:
+    def remove_pod(self, pod: SeenPod, now: float) -> None:
         """Removes a deleted pod. This is final for its uid, so a late older event cannot bring it back."""
         known = self._pods.get(pod.uid)
         last = known if known is not None and known.version > pod.version else pod
         self._pods[pod.uid] = last._replace(version=_NEVER_AGAIN, holds=False)
         for one in (known, last):
             if one is not None and one.node and not one.excused:
-                self._leave(one, now)
+                self._take_pod_off_node(one, now)
 
     def forget_gone(self) -> None:
         """Forgets deleted pods. Call it when no older event can come any more (a bookmark)."""
@@ -105,15 +105,15 @@ class Idleness:
             return 0.0
         return max(0.0, self._watermark - node.busy_until)
 
-    def _busy(self, name: str, now: float) -> set[str]:
+    def _mark_node_busy(self, name: str, now: float) -> set[str]:
         node = self._nodes.get(name)
         if node is None:
             return self._pods_without_node.setdefault(name, set())
         node.busy_until = max(node.busy_until, now)
         return node.pods
 
-    def _leave(self, pod: SeenPod, now: float) -> None:
-        pods = self._busy(pod.node, now)
+    def _take_pod_off_node(self, pod: SeenPod, now: float) -> None:
+        pods = self._mark_node_busy(pod.node, now)
         pods.discard(pod.uid)
         if not pods:
             self._pods_without_node.pop(pod.node, None)

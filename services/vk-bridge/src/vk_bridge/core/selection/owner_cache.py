@@ -14,9 +14,9 @@ from spillway.model import Taint
 from vk_bridge.core.node.loan import OWNED, Manifest, OwnerNode
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.usage import NodeUse
-from vk_bridge.core.node.virtual_node import offered
-from vk_bridge.core.pod.conversion import CopyPlace, copies_of
-from vk_bridge.core.pod.parsing import has_ended, is_daemon, occupies, pool_of
+from vk_bridge.core.node.virtual_node import offered_amounts
+from vk_bridge.core.pod.conversion import CopyPlace, copy_places_in_annotations
+from vk_bridge.core.pod.parsing import has_ended, is_daemon, is_occupying_node, pool_of_real_pod
 from vk_bridge.core.selection.candidates import CandidateNode
 from vk_bridge.core.selection.idleness import Idleness, SeenPod
 
@@ -99,7 +99,7 @@ class OwnerCache:
 
     # ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def list_nodes(self, objects: Iterable[WatchedNode], now: float) -> set[str]:
+    def replace_nodes(self, objects: Iterable[WatchedNode], now: float) -> set[str]:
         listed = tuple(objects)
         found = {node.metadata.name: node for node in listed if not _is_virtual(node)}
         self._virtual = {node.metadata.name for node in listed} - found.keys()
@@ -124,55 +124,55 @@ class OwnerCache:
             register=read_owner_node(manifest, self._fleet),
             labels=node.metadata.labels,
             taints=tuple(Taint(one.key, one.value, one.effect) for one in node.spec.taints),
-            allocatable=offered(manifest, {}),
+            allocatable=offered_amounts(manifest, {}),
             ready=ready,
             unschedulable=node.spec.unschedulable,
         )
         self.node_by_virtual[virtual_node_name(self._cluster, name)] = name
-        self.idleness.node(name, node.metadata.uid, now)
+        self.idleness.add_node(name, node.metadata.uid, now)
         return {name}
 
     def drop_node(self, name: str) -> str:
         self.nodes.pop(name, None)
         self._virtual.discard(name)
         self.node_by_virtual.pop(virtual_node_name(self._cluster, name), None)
-        self.idleness.node_gone(name)
+        self.idleness.remove_node(name)
         return name
 
     # ── Pods ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def list_pods(self, objects: Iterable[WatchedPod], now: float) -> set[str]:
+    def replace_pods(self, objects: Iterable[WatchedPod], now: float) -> set[str]:
         """Replaces all pods. Changes since the last list are unknown, so every node's idle time begins again."""
         touched = set(self._pods.uids_by_node)
         self._pods = _Pods()
-        self.idleness.begin(now)
+        self.idleness.begin_new_list(now)
         for pod in objects:
             touched |= self.put_pod(pod, now)
         return touched
 
     def put_pod(self, pod: WatchedPod, now: float) -> set[str]:
-        uid, manifest = pod.metadata.uid, _few_fields(pod)
+        uid, manifest = pod.metadata.uid, _partial_manifest(pod)
         before = self._pods.by_uid.get(uid)
-        pool, requests = pool_of(manifest), objects.known_requests(pod.spec, pod.status)
+        pool, requests = pool_of_real_pod(manifest), objects.pod_requests_or_none(pod.spec, pod.status)
         known = KnownPod(
             node=pod.spec.node_name,
             namespace=pod.metadata.namespace,
-            own=occupies(manifest) or requests is None,
+            own=is_occupying_node(manifest) or requests is None,
             pool=pool,
             pool_uid=pod.metadata.labels.get(POOL_UID, ""),
             requests=requests or {},
-            copies=copies_of(pool, pod.metadata.annotations) if pool else frozenset(),
+            copies=copy_places_in_annotations(pool, pod.metadata.annotations) if pool else frozenset(),
         )
         self._forget(uid)
         self._pods.by_uid[uid] = known
         if known.node:
             self._pods.uids_by_node.setdefault(known.node, set()).add(uid)
-        self.idleness.pod(seen_pod(manifest), now)
+        self.idleness.apply_pod(seen_pod(manifest), now)
         return {node for node in (before.node if before else "", known.node) if node}
 
     def drop_pod(self, pod: WatchedPod, now: float) -> set[str]:
         self._forget(pod.metadata.uid)
-        self.idleness.pod_gone(self._last_of(pod), now)
+        self.idleness.remove_pod(self._last_seen_pod(pod), now)
         return {pod.spec.node_name} if pod.spec.node_name else set()
 
     def pods_on(self, node: str) -> Iterator[KnownPod]:
@@ -214,7 +214,7 @@ class OwnerCache:
             foreign=known.register.foreign,
         )
 
-    def use(self, name: str, rule: str) -> NodeUse:
+    def node_use(self, name: str, rule: str) -> NodeUse:
         """Returns what the node's resources are used for now."""
         known, own = self.nodes[name], [pod for pod in self.pods_on(name) if pod.own]
         requested: dict[str, int] = {}
@@ -232,8 +232,8 @@ class OwnerCache:
                 del self._pods.uids_by_node[known.node]
 
     @staticmethod
-    def _last_of(pod: WatchedPod) -> SeenPod:
-        return seen_pod(_few_fields(pod))
+    def _last_seen_pod(pod: WatchedPod) -> SeenPod:
+        return seen_pod(_partial_manifest(pod))
 
 
 def seen_pod(pod: Manifest) -> SeenPod:
@@ -248,7 +248,7 @@ def seen_pod(pod: Manifest) -> SeenPod:
         version=-1 if version is None else version,
         node=(pod.get("spec") or {}).get("nodeName", ""),
         holds=not has_ended(pod),
-        excused=is_daemon(pod) or bool(pool_of(pod)),
+        excused=is_daemon(pod) or bool(pool_of_real_pod(pod)),
     )
 
 
@@ -256,7 +256,7 @@ def _is_virtual(node: WatchedNode) -> bool:
     return LENT_CLUSTER in node.metadata.labels
 
 
-def _few_fields(pod: WatchedPod) -> dict[str, Any]:
+def _partial_manifest(pod: WatchedPod) -> dict[str, Any]:
     """Returns a watched pod as a manifest with the fields that `pod.parsing` reads."""
     metadata = pod.metadata
     return {
