@@ -202,7 +202,8 @@ def _recovered(clusters: Sequence[ClusterLending]) -> str:
     lent, nodes = (
         sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])
     )
-    text = f"{cores} cores recovered: {lent} of {counted_noun(nodes, 'node')} lent by {counted_noun(len(clusters), 'cluster')}"
+    owners = counted_noun(len(clusters), "cluster")
+    text = f"{cores} cores recovered: {lent} of {counted_noun(nodes, 'node')} lent by {owners}"
     checking = sum(one.nodes_checking for one in clusters)
     return f"{text}; {checking} checked before they are lent" if checking else text
 
@@ -275,7 +276,8 @@ def _numbers(one: ClusterLending) -> str:
     )
     parts = (
         f"{one.cluster} lends to {one.pool}: {_state(one)}",
-        f"{counted_noun(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled, {one.nodes_checking} being checked",
+        f"{counted_noun(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled, "
+        f"{one.nodes_checking} being checked",
         f"grace {one.grace_seconds} s, cooldown {one.cooldown_seconds} s, {bound}",
         f"by {one.by or 'nobody named'} {when(one.declared_ms)}{f': {one.reason}' if one.reason else ''}",
     )

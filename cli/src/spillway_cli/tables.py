@@ -240,7 +240,8 @@ def brakes(reply: ListBrakesReply) -> RenderableType:
     parts: list[RenderableType] = [brake_line(brake) for brake in reply.brakes] or [Text("nothing is frozen")]
     parts += [confirmation_line(confirmation) for confirmation in reply.confirmations]
     if reply.over_budget:
-        budget = f"{counted_noun(reply.over_budget, 'replica')} wait for the budget of {reply.moves_per_minute:g} moves a minute"
+        waiting = counted_noun(reply.over_budget, "replica")
+        budget = f"{waiting} wait for the budget of {reply.moves_per_minute:g} moves a minute"
         parts.append(Text(budget, style="yellow"))
     if reply.moved_last_minute or not reply.over_budget:
         moved = f"{counted_noun(reply.moved_last_minute, 'replica')} moved in the last minute"

@@ -10,8 +10,7 @@ from planner.api import exports
 from planner.core.explaining.simulating import Simulation
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.placement.recording import CODE_VERSION
-from planner.core.placement.replaying import NotReplayable, ReplayResult
-from planner.core.placement.replaying import replay_division
+from planner.core.placement.replaying import NotReplayable, ReplayResult, replay_division
 from spillway import api
 from spillway.events import DecisionRecorded
 from spillway.rpc.client import PlannerClient

@@ -7,8 +7,7 @@ from typing import Any, Final
 import zstandard
 
 from hpa.core.stored import UnreadableState, read_stored
-from planner.core.placement.replaying import NotReplayable, read_division
-from planner.core.placement.replaying import replay_division
+from planner.core.placement.replaying import NotReplayable, read_division, replay_division
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of_event
 from spillway.columns import columns_of, rows_of
 from spillway.dead_letters import LetterReading, StoredRecord, outgoing_record

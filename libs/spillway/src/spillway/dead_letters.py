@@ -84,7 +84,8 @@ class EventTooLarge(UnwritableEvent):
     def __init__(self, event: Event, size: int, size_max: int) -> None:
         self.field, self.field_bytes = largest_field(event)
         self.size, self.size_max = size, size_max
-        about = f"{type(event).__name__} {address_of_event(event).key}: {size} bytes, {self.field_bytes} of them in {self.field}"
+        key = address_of_event(event).key
+        about = f"{type(event).__name__} {key}: {size} bytes, {self.field_bytes} of them in {self.field}"
         super().__init__(f"{about}: expected at most {size_max}")
 
 

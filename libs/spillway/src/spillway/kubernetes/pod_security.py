@@ -237,12 +237,27 @@ def _missing_seccomp_violations(spec: Object) -> Found:
 
 
 _BASELINE: Final[Sequence[Callable[[Object], Found]]] = (
-    _host_namespace_violations, _privileged_violations, _capability_violations, _host_path_violations, _host_port_violations, _probe_host_violations, _apparmor_violations, _selinux_violations,
-    _seccomp_violations, _sysctl_violations, _host_process_violations,
-)  # fmt: skip
+    _host_namespace_violations,
+    _privileged_violations,
+    _capability_violations,
+    _host_path_violations,
+    _host_port_violations,
+    _probe_host_violations,
+    _apparmor_violations,
+    _selinux_violations,
+    _seccomp_violations,
+    _sysctl_violations,
+    _host_process_violations,
+)
 _RESTRICTED: Final[Sequence[Callable[[Object], Found]]] = (
-    _proc_mount_violations, _volume_type_violations, _escalation_violations, _dropped_capability_violations, _non_root_violations, _root_user_violations, _missing_seccomp_violations,
-)  # fmt: skip
+    _proc_mount_violations,
+    _volume_type_violations,
+    _escalation_violations,
+    _dropped_capability_violations,
+    _non_root_violations,
+    _root_user_violations,
+    _missing_seccomp_violations,
+)
 
 
 # ── Parts of a pod ──────────────────────────────────────────────────────────────────────────────────────────────

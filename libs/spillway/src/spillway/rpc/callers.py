@@ -120,7 +120,8 @@ class Caller:
         where = f"in namespace {namespace!r}" if namespace else "in all namespaces"
         raise RequestError(
             "PERMISSION_DENIED",
-            f"caller {self.name!r} may not {verb} {where}: this caller has the namespaces {all_names_text(self.namespaces)}",
+            f"caller {self.name!r} may not {verb} {where}: "
+            f"this caller has the namespaces {all_names_text(self.namespaces)}",
         )
 
 

@@ -20,8 +20,7 @@ from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.manifests.request import Declaration, check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.placement import placing
-from planner.core.placement.missing import Missing, missing_by_cluster
-from planner.core.placement.missing import missing_warnings
+from planner.core.placement.missing import Missing, missing_by_cluster, missing_warnings
 from planner.core.placement.placing import PlacementResult
 from planner.core.placement.whole import check_whole
 from planner.core.requests import declaring, membership, migrating

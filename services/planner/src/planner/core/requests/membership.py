@@ -118,7 +118,8 @@ def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]
     had = {TIER_OWN, TIER_CLOUD, *(joined.tier for joined in state.joined_clusters())}
     named = dict.fromkeys(name for tier in policy.tiers for name in tier.clusters.tiers)
     return tuple(
-        f"PlacementPolicy.spec.tiers: {name!r}: no cluster has this tier; they have {_tiers_text(had)}{_suggestion_text(name, had)}"
+        f"PlacementPolicy.spec.tiers: {name!r}: no cluster has this tier; "
+        f"they have {_tiers_text(had)}{_suggestion_text(name, had)}"
         for name in named
         if name not in had
     )
