@@ -274,10 +274,10 @@ def _numbers(one: ClusterLending) -> str:
     bound = (
         f"at most {counted_noun(one.recalls_per_minute, 'recall')} a minute" if one.recalls_per_minute else "no bound"
     )
+    lent = counted_noun(one.nodes_lent, "node")
     parts = (
         f"{one.cluster} lends to {one.pool}: {_state(one)}",
-        f"{counted_noun(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled, "
-        f"{one.nodes_checking} being checked",
+        f"{lent} lent, {one.nodes_recalled} recalled, {one.nodes_checking} being checked",
         f"grace {one.grace_seconds} s, cooldown {one.cooldown_seconds} s, {bound}",
         f"by {one.by or 'nobody named'} {when(one.declared_ms)}{f': {one.reason}' if one.reason else ''}",
     )

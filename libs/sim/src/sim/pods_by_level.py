@@ -105,7 +105,9 @@ CASES = (
     Case("a sysctl that is safe", "", "", _pod_with_spec(
         securityContext={"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]})),
     Case("escalation", RESTRICTED, "allowPrivilegeEscalation", _secured_pod(allowPrivilegeEscalation=True)),
-    Case("escalation is not named", RESTRICTED, "allowPrivilegeEscalation", _secured_pod(allowPrivilegeEscalation=None)),
+    Case(
+        "escalation is not named", RESTRICTED, "allowPrivilegeEscalation", _secured_pod(allowPrivilegeEscalation=None)
+    ),
     Case("root may be", RESTRICTED, "runAsNonRoot", _secured_pod(runAsNonRoot=None)),
     Case("root may be, says one", RESTRICTED, "runAsNonRoot", _secured_pod(runAsNonRoot=False)),
     Case("root", RESTRICTED, "runAsUser", _secured_pod(runAsUser=0)),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -283,9 +284,8 @@ class Copies:
         there: set[CopyPlace | str] = {*kept, *namespaces}
         filled = {copy.namespace for copy in kept}
         for kind, listed in WITHOUT_DATA.items():
-            for found in await self._gate.send_request(
-                lambda listed=listed: self._api.list(listed, label_selector=POOL)
-            ):  # type: ignore[misc]
+            list_copies = partial(self._api.list, listed, label_selector=POOL)
+            for found in await self._gate.send_request(list_copies):
                 metadata = found["metadata"]
                 copy = CopyPlace(kind, metadata["namespace"], metadata["name"])
                 if copy.namespace not in namespaces or not is_copy(found):
