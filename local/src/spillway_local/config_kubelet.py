@@ -35,7 +35,7 @@ _NEEDS = (
     "(.spec.volumes[]? | (., .projected.sources[]?) | (.configMap, .secret)) "
     "| select(. != null and .optional != true)"
 )
-"""A jq expression for kwok that finds the same objects as `needed_by`."""
+"""A jq expression for kwok that finds the same objects as `config_needed_by_pod`."""
 
 
 def stages_that_skip_config_pods(stages: str) -> str:

@@ -88,7 +88,7 @@ class ProgramSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """Bound, running pods for `SimCluster.load`, divided among `deployments` Deployments."""
+    """Bound, running pods for `SimCluster.load_objects`, divided among `deployments` Deployments."""
 
     pods: int
     deployments: int = 20
@@ -137,7 +137,7 @@ class Settings:
     """Files of the certificate and the key that this API server shows to the kubelets that virtual nodes name."""
     node_groups: tuple[NodeGroupSpec, ...] = ()
     sidecar: SidecarSpec | None = None
-    """The sidecar that is injected into every pod. `SimCluster.inject` changes it."""
+    """The sidecar that is injected into every pod. `SimCluster.inject_sidecar` changes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class OwnerShared:
 class NodePlan:
     """The writes that are due for one node. due_at: the clock time of the next change that no watch reports.
 
-    bears_amendment: the answer of `bears_amendment` for this step.
+    bears_amendment: the answer of `may_use_amended_reading` for this step.
     """
 
     step: Step | None
@@ -370,7 +370,7 @@ class OwnerWorker:
                 metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
 
     async def _reconcile_node_isolated(self, name: str) -> tuple[float | None, NodeReading | None]:
-        """Does the same as `_bring_about`; after an unexpected error only this node is read again, after a pause."""
+        """Does the same as `_reconcile_node`; after an unexpected error only this node is read again, after a pause."""
         try:
             done = await self._reconcile_node(name)
         except Exception as error:

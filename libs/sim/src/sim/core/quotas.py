@@ -98,8 +98,8 @@ def _exceeded_text(
         return ",".join(f"{hard[name][0]}={quantity_text(name, amount_by_name.get(name, 0))}" for name in over)
 
     limits = {name: limit for name, (_, limit) in hard.items()}
-    amounts = f"requested: {amounts_text(asked)}, used: {amounts_text(used)}, limited: {amounts_text(limits)}"
-    return f"exceeded quota: {quota}, {amounts}"
+    detail = f"requested: {amounts_text(asked)}, used: {amounts_text(used)}, limited: {amounts_text(limits)}"
+    return f"exceeded quota: {quota}, {detail}"
 
 
 def pod_refused_text(name: str, why: str) -> str:

@@ -69,7 +69,7 @@ class Finder:
                 await self._publish(await self._answers_despite_errors(asked))
 
     async def _answers_despite_errors(self, asked: AdoptionAsked) -> list[WorkloadFound]:
-        """Answers as `_answers` does.
+        """Answers as `_answers_to_question` does.
 
         An unexpected error becomes the answer to this question and stops nothing else.
         """

@@ -315,7 +315,7 @@ class Copies:
         return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
 
     async def _delete_copy(self, kind: Kind, copy: CopyPlace, metadata: Manifest) -> bool:
-        """Deletes a copy. Returns False if the server refused that, as `_tried` does."""
+        """Deletes a copy. Returns False if the server refused that, as `_try_deletion` does."""
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
         if not await self._try_deletion(
             self._gate.send_request(

@@ -128,7 +128,7 @@ def _apply_passed_time(state: PlannerState, now: float) -> None:
 def _held_workload_state(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
     """Returns the state of the workload that a hold is about: GONE, DECLARED or TRIED (see holds.py).
 
-    By it, `Holds.look` decides how long to remember the hold.
+    By it, `Holds.end_due_holds` decides how long to remember the hold.
     """
     workload = state.workloads.get(hold.workload) if hold.workload is not None else None
     if workload is None or workload.declared.deleting or workload.declared.disowning:

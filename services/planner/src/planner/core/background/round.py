@@ -113,7 +113,7 @@ def steps_of_round(
     """Yields the steps of one round.
 
     undecided: whether requests wait for binds. Waiting workloads may have to wait for those requests
-    (`aftermath.next_waiting`).
+    (`aftermath.next_waiting_workloads`).
     """
     guard("timers", partial(aftermath.update_progress_timers, state, moments.now()))
     yield from _move_steps(state, memory, moments, guard)

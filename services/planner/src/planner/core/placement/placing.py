@@ -142,7 +142,7 @@ def place_and_roll(
 def _staying_by_rolled_cluster(
     state: PlannerState, subject: PlacementSubject, rolled: frozenset[str]
 ) -> dict[str, tuple[int, int | None]]:
-    """Returns, for each cluster that gets a template of another shape, the result of `outlook.keeps` for its part."""
+    """Returns, for each cluster that gets a template of another shape, the result of `outlook.replicas_that_stay` for its part."""
     known = subject.known
     if known is None:
         return {}

@@ -80,7 +80,7 @@ def amounts_taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[s
 def offered_amounts(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
     """Returns the amounts that pool pods may request: the node's allocatable minus the requests of other pods.
 
-    An unreadable amount counts as 0. taken: the result of `taken_by_others`.
+    An unreadable amount counts as 0. taken: the result of `amounts_taken_by_others`.
     """
     amounts: dict[str, int] = {}
     for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
@@ -129,7 +129,7 @@ def virtual_node(
 def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bool:
     """Returns whether a pool's virtual node shows what it should; additions of the pool itself do not matter.
 
-    The kubelet API that the node names is not compared here; `names_endpoint` does that.
+    The kubelet API that the node names is not compared here; `has_our_endpoint` does that.
     heartbeat_seconds: how much newer the real node's last heartbeat may be than the heartbeat that is shown.
     """
     metadata, spec, status = (actual.get(part) or {} for part in ("metadata", "spec", "status"))
