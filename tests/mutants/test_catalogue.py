@@ -50,8 +50,8 @@ def _mutant(**changed: object) -> Mutant:
         "sentences": (),
         "breaks": "It says nothing.",
         "file": "libs/spillway/src/spillway/pauses.py",
-        "old": "def doubled_seconds(",
-        "new": "def doubled_seconds(*",
+        "old": "def doubled_pause_seconds(",
+        "new": "def doubled_pause_seconds(*",
         "tests": ("libs/spillway/tests/test_pauses.py",),
     }
     return Mutant(**{**fields, **changed})  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def _mutant(**changed: object) -> Mutant:
         ({"old": "seconds"}, "expected once"),
         ({"file": "libs/spillway/src/spillway/none.py"}, "there is none of this name"),
         ({"new": "def ("}, "does not parse"),
-        ({"new": "def  doubled_seconds("}, "changes nothing"),
+        ({"new": "def  doubled_pause_seconds("}, "changes nothing"),
     ],
 )
 def test_what_does_not_fit_is_named_with_what_was_expected(changed: dict[str, str], said: str) -> None:

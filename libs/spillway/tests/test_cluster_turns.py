@@ -167,7 +167,7 @@ class Fleet:
     async def working(self, name: str, *clusters: str) -> Instance:
         await self.join(*clusters)
         one = self.start(name)
-        await until(lambda: one.told[-1:] == [(True, "")] and one.held == set(clusters))
+        await until(lambda: one.told[-1:] == [(True, "")] and one.clusters_worked_on == set(clusters))
         return one
 
     async def claims(self, cluster: str = "own-1") -> list[tuple[str, int]]:
@@ -211,7 +211,7 @@ async def test_what_the_group_gives_is_claimed_and_the_claims_offset_is_the_epoc
         assert await fleet.claims(cluster) == [("a", one.epoch(cluster))]
     assert one.told == [(False, "reading the log"), (False, "joining the group"), (True, "")]
     await fleet.join("own-3")
-    await until(lambda: one.held == {"own-1", "own-2", "own-3"})
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2", "own-3"})
     assert len(one.begun) == 3
 
 
@@ -220,12 +220,16 @@ async def test_instances_share_and_the_next_ones_epoch_is_higher(fleet: Fleet) -
     first = await fleet.working("a", *names)
     epochs = {name: first.epoch(name) for name in names}
     second = fleet.start("b")
-    await until(lambda: second.held and first.held | second.held == set(names))
-    assert first.held
-    assert not first.held & second.held
-    assert all(second.turns.is_assigned(name) and not first.turns.is_assigned(name) for name in second.held)
+    await until(
+        lambda: second.clusters_worked_on and first.clusters_worked_on | second.clusters_worked_on == set(names)
+    )
+    assert first.clusters_worked_on
+    assert not first.clusters_worked_on & second.clusters_worked_on
+    assert all(
+        second.turns.is_assigned(name) and not first.turns.is_assigned(name) for name in second.clusters_worked_on
+    )
     await first.stop()
-    await until(lambda: second.held == set(names))
+    await until(lambda: second.clusters_worked_on == set(names))
     assert all(second.epoch(name) > epochs[name] for name in names)
 
 
@@ -235,11 +239,11 @@ async def test_the_group_is_joined_once_the_log_has_been_read(fleet: Fleet) -> N
     second = fleet.start("b")
     second.may_read.clear()
     await asyncio.sleep(30)
-    assert len(first.held) == 4
+    assert len(first.clusters_worked_on) == 4
     assert second.told == [(False, "reading the log")]
     second.may_read.set()
-    await until(lambda: len(second.held) == 2)
-    assert len(first.held) == 2
+    await until(lambda: len(second.clusters_worked_on) == 2)
+    assert len(first.clusters_worked_on) == 2
 
 
 async def test_what_the_group_takes_away_is_let_go_though_another_turn_cannot_begin(fleet: Fleet) -> None:
@@ -247,7 +251,7 @@ async def test_what_the_group_takes_away_is_let_go_though_another_turn_cannot_be
     one.may_read.clear()
     await fleet.join("own-2")
     await until(lambda: not one.turns.is_free("own-2"))
-    assert one.held == {"own-1"}
+    assert one.clusters_worked_on == {"own-1"}
     changes = one.changes
     one.bus.unavailable = True
     fleet.broker.end_sessions(one.bus)
@@ -258,19 +262,19 @@ async def test_what_the_group_takes_away_is_let_go_though_another_turn_cannot_be
     assert one.changes == changes + 3, "the assignment, and each of two ends"
     one.bus.unavailable = False
     one.may_read.set()
-    await until(lambda: one.held == {"own-1", "own-2"})
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"})
 
 
 async def test_a_turn_that_cannot_be_claimed_is_claimed_later(fleet: Fleet) -> None:
     await fleet.join("own-1")
     one = fleet.start("a")
-    await until(lambda: one.held)
+    await until(lambda: one.clusters_worked_on)
     one.bus.unavailable = True
     await asyncio.sleep(20)
-    assert one.held == {"own-1"}, "who is only cut off goes on until the group or the log says otherwise"
+    assert one.clusters_worked_on == {"own-1"}, "who is only cut off goes on until the group or the log says otherwise"
     await fleet.join("own-2")
     one.bus.unavailable = False
-    await until(lambda: one.held == {"own-1", "own-2"})
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"})
 
 
 # ── By the log ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,10 +288,10 @@ async def test_a_higher_epoch_ends_the_work_until_the_group_has_had_time_to_say_
     ours = one.epoch()
     await fleet.say(record(ours + 1) if by_record else claim("other"))
     await asyncio.sleep(TICK)
-    assert one.held == {"own-2"}
+    assert one.clusters_worked_on == {"own-2"}
     await asyncio.sleep(SETTINGS.reclaim_seconds - 2 * TICK)
-    assert one.held == {"own-2"}
-    await until(lambda: one.held == {"own-1", "own-2"}, 4 * TICK)
+    assert one.clusters_worked_on == {"own-2"}
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"}, 4 * TICK)
     assert one.epoch() > ours
 
 
@@ -295,20 +299,20 @@ async def test_what_was_lost_to_a_namesake_is_left_to_it_for_a_while_whatever_th
     """Two processes of one instance name: the group gives to the one what the other has, again and again."""
     one = await fleet.working("a", "own-1", "own-2")
     await fleet.say(claim("a"))
-    await until(lambda: one.held == {"own-2"})
+    await until(lambda: one.clusters_worked_on == {"own-2"})
     for _ in range(3):
         await asyncio.sleep(SETTINGS.reclaim_seconds / 5)
         fleet.broker.end_sessions(one.bus)
         await asyncio.sleep(1)
-        assert one.held == {"own-2"}
-    await until(lambda: one.held == {"own-1", "own-2"}, SETTINGS.reclaim_seconds)
+        assert one.clusters_worked_on == {"own-2"}
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"}, SETTINGS.reclaim_seconds)
 
 
 async def test_a_lower_epoch_and_other_clusters_epochs_end_nothing(fleet: Fleet) -> None:
     one = await fleet.working("a", "own-1", "own-2")
     await fleet.say(record(one.epoch()), record(one.epoch() - 1), record(1000, "own-9"))
     await asyncio.sleep(20)
-    assert one.held == {"own-1", "own-2"}
+    assert one.clusters_worked_on == {"own-1", "own-2"}
     assert len(one.begun) == 2
 
 
@@ -325,8 +329,8 @@ async def test_a_higher_epoch_that_is_read_before_work_begins_keeps_it_from_begi
     await asyncio.sleep(1)
     one.may_read.set()
     await asyncio.sleep(1)
-    assert (one.held, one.begun) == (set(), [])
-    await until(lambda: one.held == {"own-1"})
+    assert (one.clusters_worked_on, one.begun) == (set(), [])
+    await until(lambda: one.clusters_worked_on == {"own-1"})
     assert one.epoch() > ours
 
 
@@ -341,8 +345,8 @@ async def test_a_higher_epoch_that_is_read_before_the_claim_is_known_to_be_writt
     one.turns.note_epoch("own-2", 1, "other")
     one.bus.unavailable = False
     await asyncio.sleep(SETTINGS.reclaim_seconds - 1)
-    assert (one.held, len(await fleet.claims("own-2"))) == ({"own-1"}, 1)
-    await until(lambda: one.held == {"own-1", "own-2"})
+    assert (one.clusters_worked_on, len(await fleet.claims("own-2"))) == ({"own-1"}, 1)
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"})
 
 
 async def test_a_claim_behind_ours_that_is_read_before_we_know_of_ours_keeps_the_work_from_beginning(
@@ -357,22 +361,22 @@ async def test_a_claim_behind_ours_that_is_read_before_we_know_of_ours_keeps_the
     await until(lambda: one.read[-1].event == claim("other", "own-2"))
     one.bus.tells.set()
     await asyncio.sleep(SETTINGS.reclaim_seconds - 1)
-    assert (one.held, len(one.begun), len(await fleet.claims("own-2"))) == ({"own-1"}, 1, 2)
-    await until(lambda: one.held == {"own-1", "own-2"})
+    assert (one.clusters_worked_on, len(one.begun), len(await fleet.claims("own-2"))) == ({"own-1"}, 1, 2)
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"})
 
 
 async def test_a_later_word_of_the_group_ends_the_pause_and_an_older_pause_ends_no_newer(fleet: Fleet) -> None:
     one = await fleet.working("a", "own-1")
     await fleet.say(claim("other"))
-    await until(lambda: not one.held)
+    await until(lambda: not one.clusters_worked_on)
     await asyncio.sleep(SETTINGS.reclaim_seconds - 2)
     fleet.broker.end_sessions(one.bus)
-    await until(lambda: one.held, 1.0)
+    await until(lambda: one.clusters_worked_on, 1.0)
     await fleet.say(claim("other"))
-    await until(lambda: not one.held)
+    await until(lambda: not one.clusters_worked_on)
     await asyncio.sleep(SETTINGS.reclaim_seconds - 2)
-    assert not one.held
-    await until(lambda: one.held)
+    assert not one.clusters_worked_on
+    await until(lambda: one.clusters_worked_on)
 
 
 async def test_a_turn_may_be_claimed_once_more_and_is_lost_to_what_is_higher_still(fleet: Fleet) -> None:
@@ -391,7 +395,7 @@ async def test_a_turn_may_be_claimed_once_more_and_is_lost_to_what_is_higher_sti
     await asyncio.sleep(20)
     assert worker.told == ["begun"]
     await fleet.say(record(one.epoch() + 1))
-    await until(lambda: not one.held)
+    await until(lambda: not one.clusters_worked_on)
 
 
 # ── Work ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -405,10 +409,10 @@ async def test_where_nothing_is_to_be_done_nothing_is_claimed(fleet: Fleet) -> N
     assert await fleet.claims("own-2") == []
     one.idle = {"own-1"}
     one.turns.reconsider_turns()
-    await until(lambda: one.held == {"own-2"})
+    await until(lambda: one.clusters_worked_on == {"own-2"})
     assert one.turns.is_free("own-1")
     await fleet.say(ClusterLeft("own-2"))
-    await until(lambda: not one.held)
+    await until(lambda: not one.clusters_worked_on)
 
 
 async def test_what_is_read_last_before_work_begins_may_forbid_it(fleet: Fleet) -> None:
@@ -430,8 +434,8 @@ async def test_another_way_to_a_cluster_is_another_turn_once_the_one_before_has_
     await asyncio.sleep(2)
     one.turns.reconsider_turns()
     await asyncio.sleep(2)
-    assert (one.held, one.turns.is_free("own-1"), first.told) == (set(), False, ["begun", "cancelled"])
-    await until(lambda: one.held)
+    assert (one.clusters_worked_on, one.turns.is_free("own-1"), first.told) == (set(), False, ["begun", "cancelled"])
+    await until(lambda: one.clusters_worked_on)
     assert first.told == ["begun", "cancelled", "ended"]
     assert one.epoch() > first.turn.epoch
     await fleet.join("own-1", credential="other")
@@ -482,8 +486,10 @@ async def test_who_stops_is_in_the_group_until_its_work_has_ended(fleet: Fleet) 
     names = [f"own-{number}" for number in range(6)]
     first = await fleet.working("a", *names)
     second = fleet.start("b")
-    await until(lambda: second.held and first.held | second.held == set(names))
-    (name, *_), left = first.held, first.turns.workers.copy()
+    await until(
+        lambda: second.clusters_worked_on and first.clusters_worked_on | second.clusters_worked_on == set(names)
+    )
+    (name, *_), left = first.clusters_worked_on, first.turns.workers.copy()
     left[name].end_seconds = 5.0
     stopping = asyncio.create_task(first.stop())
     await until(lambda: second.turns.is_assigned(name))
@@ -508,14 +514,14 @@ async def test_an_unexpected_error_of_a_worker_costs_its_cluster_alone_which_beg
     with capture_logs() as said:
         one.begun[0].bug.set_exception(ExceptionGroup("in a task group", [error]) if grouped else error)
         await asyncio.sleep(TICK)
-    assert (one.held, one.turns.is_free("own-1"), failed()) == ({"own-2"}, True, before + 1)
+    assert (one.clusters_worked_on, one.turns.is_free("own-1"), failed()) == ({"own-2"}, True, before + 1)
     (line,) = [line for line in said if line["log_level"] == "error"]
     assert (line["cluster"], line["service"]) == ("own-1", SERVICE)
     assert isinstance(line["exc_info"], Exception)
     one.turns.reconsider_turns()
     await asyncio.sleep(SETTINGS.failed_first_seconds / 2)
-    assert one.held == {"own-2"}
-    await until(lambda: one.held == {"own-1", "own-2"}, SETTINGS.failed_first_seconds)
+    assert one.clusters_worked_on == {"own-2"}
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"}, SETTINGS.failed_first_seconds)
     assert one.epoch() > epoch
     assert len(one.begun) == 3
 
@@ -531,13 +537,13 @@ async def test_who_cannot_even_begin_is_tried_again_after_longer_and_longer_paus
     pauses = [round(later - earlier) for earlier, later in pairwise(one.tried)]
     assert pauses[:7] == [1, 2, 4, 8, 16, 32, 60]
     assert set(pauses[7:]) == {60}
-    assert one.held == {"own-1"}
+    assert one.clusters_worked_on == {"own-1"}
     one.may_begin = True
-    await until(lambda: one.held == {"own-1", "own-2"}, 61)
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"}, 61)
     await asyncio.sleep(61)
     one.begun[-1].bug.set_exception(KeyError())
-    await until(lambda: one.held == {"own-1"})
-    await until(lambda: one.held == {"own-1", "own-2"}, 2.0)
+    await until(lambda: one.clusters_worked_on == {"own-1"})
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"}, 2.0)
 
 
 async def test_an_error_at_a_word_of_the_log_costs_that_cluster_alone(fleet: Fleet) -> None:
@@ -550,9 +556,9 @@ async def test_an_error_at_a_word_of_the_log_costs_that_cluster_alone(fleet: Fle
     one.turns.call_all_workers(stumbles)
     one.turns.call_worker("own-9", stumbles)
     await asyncio.sleep(TICK)
-    assert one.held == {"own-2"}
+    assert one.clusters_worked_on == {"own-2"}
     assert [worker.told for worker in one.begun] == [["begun", "word", "cancelled", "ended"], ["begun", "word"]]
-    await until(lambda: one.held == {"own-1", "own-2"}, 2.0)
+    await until(lambda: one.clusters_worked_on == {"own-1", "own-2"}, 2.0)
 
 
 async def test_an_error_when_finishing_keeps_nobody_from_stopping(fleet: Fleet) -> None:

@@ -94,7 +94,7 @@ def test_the_answer_to_a_report_names_a_few_metrics_which_are_looked_for_once(ca
     """Else one request of 90 kB made an answer of 160 MiB."""
     made = World()
     made.policy(hpa([external(f"queue-{number:02}", "10") for number in range(20)]))
-    with calls_of(reporting.names_of) as calls:
+    with calls_of(reporting.input_names_of) as calls:
         _, answers = ReportCheck(made.state, START_MS).accept_reports([load("other", 1, START_MS)] * 500)
     assert len(calls) == 1
     (text,) = {answer.text for answer in answers}

@@ -290,7 +290,7 @@ KNOWN = {
     "a workload has the template": lambda fleet: apply(fleet, 1),
     "a workload had it, and is scaled": lambda fleet: (apply(fleet, 1), apply(fleet, 2, "web", **template())),
     "a cluster said something of it": lambda fleet: say(fleet, admitted("cloud", state=SHAPE_UNASKED)),
-    "it was asked before": lambda fleet: fleet.state.admitted.saw(DIGEST),
+    "it was asked before": lambda fleet: fleet.state.admitted.note_declared(DIGEST),
 }
 
 

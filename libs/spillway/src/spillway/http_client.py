@@ -5,7 +5,8 @@ interim answers without counting them. A reader of a body waits for ever if the 
 protocol reads each connection, and aborts it if the server sends data without a request.
 
 The module uses one private name of aiohttp: `_factory` of a connector. aiohttp also does not promise that it calls
-`set_response_params` for each request and `feed_data` for each head of an answer. `check_aiohttp_internals` looks for these names.
+`set_response_params` for each request and `feed_data` for each head of an answer. `check_aiohttp_internals` looks for
+these names.
 """
 
 import functools

@@ -483,7 +483,7 @@ class ClusterWorker:
         self._reporter.queue_status(target)
 
     def _status_despite_errors(self, target: PartTarget) -> WorkloadObserved | None:
-        """Returns the status as `_status_in_cluster` does. After an unexpected error it returns None, for this object alone."""
+        """Returns the status as `_status_in_cluster` does, and None for this object alone after an unexpected error."""
         try:
             return self._status_in_cluster(target)
         except Exception as error:

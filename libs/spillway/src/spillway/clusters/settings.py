@@ -60,8 +60,8 @@ class ClusterApiSettings:
     """The most objects of one list, and of the watches after it. Beyond this bound or one of the next three, the list
     fails as unreadable, and the known state of the cluster ages."""
     list_bytes_max: int = 2 * 2**30
-    """The most bytes of the kept fields of one list, as `answers.estimated_memory_bytes` estimates them, and as many of the watches
-    after it. A pod takes 6 to 12 KB."""
+    """The most bytes of the kept fields of one list, and as many of the watches after it, as
+    `answers.estimated_memory_bytes` estimates them. A pod takes 6 to 12 KB."""
     whole_list_bytes_max: int = 512 * 2**20
     """Bytes of one list that is read as whole manifests, by the same estimate. A pod takes some 30 KB."""
     list_seconds_max: float = 600.0

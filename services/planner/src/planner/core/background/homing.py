@@ -61,10 +61,11 @@ class _KnownOverflow:
 
 @dataclass(slots=True)
 class _WatchedHome:
-    """The room of one shape in one home cluster. as_of: the cluster's `_home_room_fingerprint` from which it was computed.
+    """The room of one shape in one home cluster.
 
-    The room is computed for one workload and used for all workloads with an equal shape. Effects of a workload's labels
-    are checked when its replicas are to go.
+    as_of: the cluster's `_home_room_fingerprint` from which the room was computed. The room is computed for one
+    workload and used for all workloads with an equal shape. Effects of a workload's labels are checked when its
+    replicas are to go.
     """
 
     as_of: object

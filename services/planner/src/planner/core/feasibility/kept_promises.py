@@ -357,7 +357,7 @@ class KeptPromises:
         table, kind, kinds = self._table, self._shapes.kind, len(self._shapes.kinds)
         late = slots[table.apart_of.take(slots) < kinds]
         for index in set(late.tolist()) if len(late) else ():
-            self._fits[index].find_apart()
+            self._fits[index].find_apart_kinds()
         meets = ~table.apart[slots, kind.take(ones), kind.take(others)]
         unsure = meets.nonzero()[0]
         here: dict[int, list[int]] = {}

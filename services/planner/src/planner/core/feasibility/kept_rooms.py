@@ -320,7 +320,7 @@ class KeptRooms:
         total, of = self._table.total[number].take(self._order), np.array(self._with_groups, np.int64)
         when_empty = (total > 0) & self._sane
         for index in (~when_empty).nonzero()[0].tolist():
-            when_empty[index] = self._in_order[index].fits.when_empty(number)
+            when_empty[index] = self._in_order[index].fits.can_fit_when_empty(number)
         groups = [(index, self._in_order[index].groups.room(number)) for index in self._with_groups]
         made = np.array([room.certain for _, room in groups], np.int64)
         everywhere = total.take(of) + self._table.more[number].take(self._order.take(of))

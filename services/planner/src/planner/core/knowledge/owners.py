@@ -55,7 +55,7 @@ class PropagatorEpochs:
     def mark_proven(self, words: Words) -> None:
         """Marks these statuses as proven.
 
-        Call it once workload-status is read up to the end that it had when `take_statuses_to_prove` was called. Earlier proofs are
-        forgotten: a status that still matters is asked about again.
+        Call it once workload-status is read up to the end that it had when `take_statuses_to_prove` was called. Earlier
+        proofs are forgotten: a status that still matters is asked about again.
         """
         self._proven = words

@@ -142,7 +142,7 @@ def place_and_roll(
 def _staying_by_rolled_cluster(
     state: PlannerState, subject: PlacementSubject, rolled: frozenset[str]
 ) -> dict[str, tuple[int, int | None]]:
-    """Returns, for each cluster that gets a template of another shape, the result of `outlook.replicas_that_stay` for its part."""
+    """Returns the result of `outlook.replicas_that_stay` for each cluster that gets a template of another shape."""
     known = subject.known
     if known is None:
         return {}
@@ -431,9 +431,8 @@ def _decide_placement(
         number, changes = _template_for_part(subject, before.get(cluster), cluster in why.rolled)
         part = None if changes or cluster in why.taken else kept_part(before.get(cluster), share, number)
         if part is None and (share.kept or cluster in before):
-            part = part_with_new_version(
-                state, subject.key, cluster, before.get(cluster), share, moment.generation, number
-            )
+            old = before.get(cluster)
+            part = part_with_new_version(state, subject.key, cluster, old, share, moment.generation, number)
         if part is not None and not part.replicas and cluster in to_end:
             part = _part_to_remove(state, subject.key, part, moment)
         if part is not None and not (part.removing and cluster in to_end):
@@ -459,11 +458,7 @@ def _decide_placement(
     lent = division.lent if why.for_lent and placement.unplaced else None
     needed = tuple(needed_events(state, subject.key, placement, moment, lent))
     last = known.placement if known is not None else None
-    if (
-        last is not None
-        and _is_same_placement(last, placement)
-        and (division.uncertain or _has_same_waits(last, placement))
-    ):
+    if last is not None and _repeats_placement(last, placement, division):
         return PlacementResult(last, division, needed)
     said = prepare_record(state, declared, placement, division, moment, _recorded_cause(division, why.cause))
     return PlacementResult(placement, division, (placement, *needed), said)
@@ -514,6 +509,11 @@ def _template_for_part(subject: PlacementSubject, before: Part | None, rolled: b
         return bears, False
     manifest = manifests_by_generation(known.declared, (bears,)).get(bears)
     return newest, manifest is None or not is_same_object(declared.manifest, manifest)
+
+
+def _repeats_placement(last: PlacementDecided, placement: PlacementDecided, division: Division) -> bool:
+    """Returns whether the last record says the same. While room is uncertain, other reasons to wait are no change."""
+    return _is_same_placement(last, placement) and (bool(division.uncertain) or _has_same_waits(last, placement))
 
 
 def _is_same_placement(last: PlacementDecided, new: PlacementDecided) -> bool:

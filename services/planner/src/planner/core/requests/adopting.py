@@ -132,23 +132,7 @@ def declared_as_found(
     counts_from = state.scalings.newest_generation(key, known.declared.scale_generation if known is not None else None)
     declared = replace(declared, replicas=total, generation=generation, scale_generation=counts_from)
     declared = without_old_answers(state.rules, declared, moment)
-    parts = tuple(
-        Part(
-            cluster,
-            moment.generation,
-            count,
-            0,
-            # Nothing is reserved: the pods count as any other pods until the object bears Spillway's marks.
-            ceiling=0,
-            removing=False,
-            template_generation=declared.template_generation,
-            adopting=True,
-            found_uid=running.uids[cluster],
-            found_fleet=running.fleet,
-            replicas_by_name=count,
-        )
-        for cluster, count in sorted(running.replicas.items())
-    )
+    parts = _adopted_parts(declared, running, moment)
     placement = PlacementDecided(*key, moment.generation, declared.generation, parts, 0, "")
     record = _record(state, declared, parts, moment, cause)
     dependencies = declaring.dependency_records(state, declaration, declared)
@@ -167,6 +151,27 @@ def declared_as_found(
         placed,
         unmodelled_with_overhead(declaration.shape.unmodelled, declaration.shape),
         warnings,
+    )
+
+
+def _adopted_parts(declared: WorkloadDeclared, running: RunningReplicas, moment: Moment) -> tuple[Part, ...]:
+    """Returns the part of each cluster, with the replicas that were found there."""
+    return tuple(
+        Part(
+            cluster,
+            moment.generation,
+            count,
+            0,
+            # Nothing is reserved: the pods count as any other pods until the object bears Spillway's marks.
+            ceiling=0,
+            removing=False,
+            template_generation=declared.template_generation,
+            adopting=True,
+            found_uid=running.uids[cluster],
+            found_fleet=running.fleet,
+            replicas_by_name=count,
+        )
+        for cluster, count in sorted(running.replicas.items())
     )
 
 
