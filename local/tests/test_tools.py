@@ -22,10 +22,10 @@ from spillway_local.tools import (
 TURN = """
 import sys, time
 from pathlib import Path
-from spillway_local.tools import exclusive
+from spillway_local.tools import exclusive_lock
 
 folder = Path(sys.argv[1])
-with exclusive(folder / "turn.lock"):
+with exclusive_lock(folder / "turn.lock"):
     (folder / "inside").touch(exist_ok=False)
     time.sleep(0.1)
     (folder / "inside").unlink()

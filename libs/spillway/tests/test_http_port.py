@@ -286,7 +286,7 @@ def take_all():
         except OSError: return taken
 
 async def main(process):
-    process.opened()
+    process.note_opened()
     taken = []
     while not process.stopping.is_set():
         word = (await asyncio.to_thread(sys.stdin.readline)).strip()

@@ -684,7 +684,7 @@ async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
     settings = RpcSettings(port=0, callers=sys.argv[1], callers_check_seconds=0.05)
     async with RpcServer(Planner(), settings) as server:
-        failed = asyncio.create_task(server.failed())
+        failed = asyncio.create_task(server.wait_for_failure())
         print(server.address, flush=True)
         while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
             if line == "take": taken = take_all()

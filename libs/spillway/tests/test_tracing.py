@@ -141,9 +141,9 @@ from spillway import tracing
 from spillway.bus import Headers
 from spillway.running.process import run
 async def main(process):
-    with tracing.begin("call", tracing.SERVER, tracing.rpc("/spillway.v1.Planner/Apply")) as span:
-        tracing.decision("decide apply", tracing.headers(), tracing.clock_ns())
-        tracing.rpc_ended(span, "OK", failed=False)
+    with tracing.begin_or_continue_trace("call", tracing.SERVER, tracing.rpc_attributes("/spillway.v1.Planner/Apply")) as span:
+        tracing.record_decision("decide apply", tracing.current_trace_headers(), tracing.clock_ns())
+        tracing.note_rpc_ended(span, "OK", failed=False)
 sys.exit(run("planner", main))
 """
 

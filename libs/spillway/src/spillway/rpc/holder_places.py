@@ -1,7 +1,13 @@
-"""Locks with a number of places for each holder, for example for each caller."""
+"""Bounds of each holder, for example of each caller: locks with a number of places, and counts of what it has."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
+
+Holder = TypeVar("Holder", bound=Hashable)
 
 
 class HolderPlaces:
@@ -12,8 +18,31 @@ class HolderPlaces:
         self._locks: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """A lock is removed when no call holds it or waits for it."""
 
-    def of(self, holder: str) -> asyncio.Semaphore:
+    def semaphore_of(self, holder: str) -> asyncio.Semaphore:
+        """Returns the holder's lock. It has all its places free if no call of the holder has it."""
         lock = self._locks.get(holder)
         if lock is None:
             lock = self._locks[holder] = asyncio.Semaphore(self._most)
         return lock
+
+
+class HolderCounts(Generic[Holder]):
+    """Counts what each holder has at this moment, such as calls or bytes. A holder that has nothing takes no memory."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[Holder]()
+
+    def count_of(self, holder: Holder) -> int:
+        """Returns 0 for a holder that has nothing."""
+        return self._counts[holder]
+
+    @contextmanager
+    def counted(self, holder: Holder, amount: int = 1) -> Iterator[None]:
+        """Adds the amount to the holder's count until the block ends. The caller checks the bound before."""
+        self._counts[holder] += amount
+        try:
+            yield
+        finally:
+            self._counts[holder] -= amount
+            if not self._counts[holder]:
+                del self._counts[holder]

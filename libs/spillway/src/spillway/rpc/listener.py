@@ -155,7 +155,7 @@ class Listener:
         caller = (
             self._gate.identify_caller("", ()) if self._gate.is_open else Caller(self._front.caller_of(context.peer()))
         )
-        place = self._strangers.of(context.peer())
+        place = self._strangers.semaphore_of(context.peer())
         if caller.name:
             self._gate.count_call(caller)
             place = self._shares.message_place(caller)

@@ -6,7 +6,6 @@ The result is passed on as JSON (kubernetes/manifest_text.py, ReadManifest), or 
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -17,7 +16,7 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, check_size, re
 from spillway.kubernetes.pod_security import ANY
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
-from spillway.rpc.holder_places import HolderPlaces
+from spillway.rpc.holder_places import HolderCounts, HolderPlaces
 from spillway.rpc.manifest_fields import manifests_of, with_replaced_manifests
 from spillway.rpc.namespaces import check_namespaces
 from spillway.rpc.pods import check_pods, has_pod_limits
@@ -59,7 +58,7 @@ class ManifestReading:
         self._prepare = prepare
         self._threads = ThreadPoolExecutor(THREADS, "manifests")
         self._long_turns, self._short_turns = HolderPlaces(1), HolderPlaces(1)
-        self._asking = Counter[str]()
+        self._asking = HolderCounts[str]()
         """By caller, the number of long requests that are being read or wait for it."""
 
     def close(self) -> None:
@@ -74,28 +73,23 @@ class ManifestReading:
         characters = sum(len(text) for _, text in texts)
         if characters <= READ_AT_ONCE_CHARACTERS:
             return await self._read_short(caller, verb, request, characters)
-        asking = self._asking[caller.name]
+        asking = self._asking.count_of(caller.name)
         if asking >= self._waiting_max:
             metrics.REQUESTS_DENIED.labels("manifests").inc()
             text = f"{verb}: {asking} long requests of caller {caller.name!r} are being read: try again"
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)
-        self._asking[caller.name] += 1
-        try:
-            async with self._long_turns.of(caller.name):
+        with self._asking.counted(caller.name):
+            async with self._long_turns.semaphore_of(caller.name):
                 return await asyncio.get_running_loop().run_in_executor(
                     self._threads, self._read_long, caller, verb, request
                 )
-        finally:
-            self._asking[caller.name] -= 1
-            if not self._asking[caller.name]:
-                del self._asking[caller.name]
 
     async def _read_short(self, caller: Caller, verb: str, request: Any, characters: int) -> Any:
         if not (caller.is_restricted or has_pod_limits(caller, self._pod_security)):
             return request
         if characters <= READ_IN_TURN_CHARACTERS:
             return self._read_and_check(caller, verb, request)
-        async with self._short_turns.of(caller.name):
+        async with self._short_turns.semaphore_of(caller.name):
             await asyncio.sleep(0)
             return self._read_and_check(caller, verb, request)
 

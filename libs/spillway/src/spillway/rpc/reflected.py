@@ -1,7 +1,6 @@
 """Serves gRPC reflection to known callers. Each stream and each request of it counts in the caller's rate."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
@@ -13,6 +12,7 @@ from spillway import metrics
 from spillway.api import RequestError, invalid_argument_error
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
+from spillway.rpc.holder_places import HolderCounts
 from spillway.rpc.refusals import trailer_sized_text
 
 REQUESTS_MAX: Final = 200
@@ -46,7 +46,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
         self._admit = admit
         self._take_call = take_call
         self._seconds, self._message_seconds = seconds, message_seconds
-        self._streams = Counter[str]()
+        self._streams = HolderCounts[str]()
 
     async def ServerReflectionInfo(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 (gRPC's name)
         """Answers each request. The stream counts as one call of its caller, and so does each request."""
@@ -60,16 +60,11 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
 
     @contextmanager
     def _stream_of(self, caller: Caller) -> Iterator[None]:
-        if self._streams[caller.name] >= STREAMS_CALLER_MAX:
+        if self._streams.count_of(caller.name) >= STREAMS_CALLER_MAX:
             text = f"{VERB}: {STREAMS_CALLER_MAX} streams of this caller are open: expected at most as many"
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)
-        self._streams[caller.name] += 1
-        try:
+        with self._streams.counted(caller.name):
             yield
-        finally:
-            self._streams[caller.name] -= 1
-            if not self._streams[caller.name]:
-                del self._streams[caller.name]
 
     async def _limited_requests(self, caller: Caller, requests: Any) -> AsyncIterator[Any]:
         """Yields the requests of a stream, each counted as a call. Raises RequestError beyond a stream's limit."""

@@ -4,7 +4,6 @@ So others have room, too.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, NamedTuple
@@ -13,7 +12,7 @@ from spillway import metrics
 from spillway.api import RequestError
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
-from spillway.rpc.holder_places import HolderPlaces
+from spillway.rpc.holder_places import HolderCounts, HolderPlaces
 
 COMPUTED: Final = frozenset(
     (
@@ -51,27 +50,22 @@ class Shares:
     def __init__(self, share: CallerShare) -> None:
         """share: the share of each caller."""
         self._share = share
-        self._running = Counter[tuple[str, bool]]()
+        self._running = HolderCounts[tuple[str, bool]]()
         self._computing = HolderPlaces(share.computations)
         self._receiving = HolderPlaces(share.messages)
-        self._unsent = Counter[str]()
+        self._unsent = HolderCounts[str]()
         """By caller, the bytes of answers that clients have not taken yet."""
 
     @contextmanager
     def counted_in_share(self, caller: Caller, verb: str, streams: bool) -> Iterator[None]:
         """Counts a call or a watch of the caller while it runs. Raises RESOURCE_EXHAUSTED beyond its share."""
         place, most = (caller.name, streams), self._share.watches if streams else self._share.calls
-        if self._running[place] >= most:
+        if self._running.count_of(place) >= most:
             metrics.REQUESTS_DENIED.labels("share").inc()
             text = f"{verb}: {most} of caller {caller.name!r} are running: expected at most {most} of one caller"
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WATCHES if streams else TOO_MANY_RUN)
-        self._running[place] += 1
-        try:
+        with self._running.counted(place):
             yield
-        finally:
-            self._running[place] -= 1
-            if not self._running[place]:
-                del self._running[place]
 
     @asynccontextmanager
     async def computation_place(self, caller: Caller, verb: str) -> AsyncIterator[None]:
@@ -83,13 +77,13 @@ class Shares:
         if verb not in COMPUTED:
             yield
             return
-        async with self._computing.of(caller.name):
+        async with self._computing.semaphore_of(caller.name):
             await asyncio.sleep(0)
             yield
 
     def message_place(self, caller: Caller) -> asyncio.Semaphore:
         """Returns what a call must hold while its message arrives. Calls wait first come, first served."""
-        return self._receiving.of(caller.name)
+        return self._receiving.semaphore_of(caller.name)
 
     @contextmanager
     def counted_unsent_answer(self, caller: Caller, verb: str, size: int) -> Iterator[None]:
@@ -98,7 +92,7 @@ class Shares:
 
         Enter it before the bytes of the answer are made, so that an answer beyond the share takes no memory of its own.
         """
-        unsent, most = self._unsent.get(caller.name, 0), self._share.unsent_bytes
+        unsent, most = self._unsent.count_of(caller.name), self._share.unsent_bytes
         if size > most:
             metrics.REQUESTS_DENIED.labels("share").inc()
             text = f"{verb}: an answer of {size} bytes: expected at most {most}: ask for less at once"
@@ -110,10 +104,5 @@ class Shares:
                 f"expected at most {most} with this one of {size}"
             )
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)
-        self._unsent[caller.name] += size
-        try:
+        with self._unsent.counted(caller.name, size):
             yield
-        finally:
-            self._unsent[caller.name] -= size
-            if not self._unsent[caller.name]:
-                del self._unsent[caller.name]
