@@ -671,11 +671,11 @@ def test_a_second_interrupt_of_up_leaves_what_was_started_to_its_end_and_says_so
         def status(self) -> list[str]:
             return []
 
-        def down(self) -> None:
+        def stop(self) -> None:
             done.append("down")
             raise KeyboardInterrupt
 
-        def down_unwatched(self) -> None:
+        def stop_without_waiting(self) -> None:
             done.append("unwatched")
 
     with pytest.raises(KeyboardInterrupt), local_commands.ended_when_interrupted(Interrupted()):

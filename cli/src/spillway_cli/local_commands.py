@@ -54,7 +54,7 @@ def up(
     with guarded(), _failures():
         stack = _stack(folder, members=members.value, instances=instances)
         with ended_when_interrupted(stack):
-            addresses = stack.up()
+            addresses = stack.start()
         typer.echo(f"planners     {', '.join(addresses.planners)}")
         typer.echo(f"Kafka        {addresses.kafka}")
         typer.echo(f"credentials  {addresses.credentials}")
@@ -66,7 +66,7 @@ def down(folder: Folder = RUN_FOLDER) -> None:
     """Stop what `spillway up` started. Data and logs stay."""
     with guarded(), _failures():
         is_there = folder.is_dir()
-        _stack(folder).down()
+        _stack(folder).stop()
     if is_there:
         say(f"stopped; data and logs stay in {folder}")
     else:
@@ -107,7 +107,7 @@ def demo(
             typer.echo(f"{time.monotonic() - began:7.1f} s  {line}")
 
         try:
-            checks = _local("demo").demo(bus.value, members.value, folder, tell)
+            checks = _local("demo").run_demo(bus.value, members.value, folder, tell)
         except _local("tools").MissingTool as error:
             raise CommandFailed(f"{error}\nwithout it: make demo BUS=memory, everything in one process") from error
         typer.echo(f"\nVerified from the members' own APIs ({members.value} members, bus {bus.value}):")
@@ -187,10 +187,10 @@ def ended_when_interrupted(stack: Any) -> Iterator[None]:
         else:
             say(ENDING)
             try:
-                stack.down()
+                stack.stop()
             except KeyboardInterrupt:
                 # Without a terminal two signals come at once: to the whole group, and again from `uv run`.
-                stack.down_unwatched()
+                stack.stop_without_waiting()
                 say("interrupted again: the processes are being stopped, and this command does not wait for them")
         raise
 
