@@ -154,7 +154,7 @@ async def test_a_feed_passes_over_topics_when_it_is_told_to(harness: Harness) ->
     async with bus.follow([CAPACITY_CHANGES, CLUSTERS]) as feed:
         await bus.publish(ClusterLeft("x"))
         assert len(await collect(feed, lambda records, _: bool(records))) == 1
-        feed.pass_over([CLUSTERS])
+        feed.stop_following([CLUSTERS])
         await bus.publish(ClusterLeft("y"))
         await bus.publish(changed("z", 1))
         ends = await feed.ends()
@@ -226,7 +226,7 @@ async def test_a_bus_of_another_fleet_does_not_open(harness: Harness) -> None:
 
 async def test_a_bus_learns_that_its_log_is_gone(harness: Harness) -> None:
     bus = await harness.bus("a")
-    waiting = asyncio.create_task(bus.fleet_changed())
+    waiting = asyncio.create_task(bus.wait_for_fleet_change())
     await harness.form_again()
     async with asyncio.timeout(DEADLINE_SECONDS):
         assert await waiting
@@ -246,7 +246,7 @@ async def turn(waiting: Any) -> Writer:
 
 async def test_a_feed_reaches_the_end_past_the_marks_of_transactions(harness: Harness) -> None:
     bus = await harness.bus("a")
-    async with bus.standby_turn("planner", "a") as standby:
+    async with bus.join_standby_group("planner", "a") as standby:
         writer = await turn(standby.wait())
         for index in range(3):
             await writer.write_events([ClusterLeft(f"c{index}"), ClusterLeft("x")])
@@ -264,7 +264,7 @@ async def test_a_record_bears_the_headers_of_the_trace_that_it_belongs_to(harnes
     tracing.use_provider(TracerProvider(shutdown_on_exit=False))
     try:
         await bus.publish(changed("x", 1), changed("y", 1), traces={1: trace})
-        async with bus.standby_turn("planner", "a") as standby:
+        async with bus.join_standby_group("planner", "a") as standby:
             await (await turn(standby.wait())).write_events([ClusterLeft("x"), ClusterLeft("y")], {0: trace})
     finally:
         tracing.shutdown()
@@ -277,7 +277,7 @@ async def test_a_record_bears_the_headers_of_the_trace_that_it_belongs_to(harnes
 
 async def test_a_turn_is_in_the_log_and_its_offset_is_the_epoch(harness: Harness) -> None:
     bus = await harness.bus("a")
-    async with bus.standby_turn("planner", "one") as standby:
+    async with bus.join_standby_group("planner", "one") as standby:
         epochs = [(await turn(standby.wait())).epoch for _ in range(3)]
     records = await whole(bus, [TURNS_PLANNER])
     assert [record.offset for record in records] == epochs == sorted(set(epochs))
@@ -286,7 +286,7 @@ async def test_a_turn_is_in_the_log_and_its_offset_is_the_epoch(harness: Harness
 
 async def test_the_writer_before_is_fenced_and_stays_so(harness: Harness) -> None:
     bus = await harness.bus("a")
-    async with bus.standby_turn("planner", "a") as standby:
+    async with bus.join_standby_group("planner", "a") as standby:
         old = await turn(standby.wait())
         await old.write_events([ClusterLeft("before")])
         other = await harness.bus("b")
@@ -310,8 +310,8 @@ async def test_the_writer_before_is_fenced_and_stays_so(harness: Harness) -> Non
 async def test_two_instances_share_the_clusters_and_one_takes_over_from_one_that_stops(harness: Harness) -> None:
     first, second = await harness.bus("a"), await harness.bus("b")
     everything = frozenset(range(4))
-    async with second.cluster_turns("snapshot", "b") as turns, asyncio.timeout(DEADLINE_SECONDS):
-        async with first.cluster_turns("snapshot", "a") as others:
+    async with second.join_cluster_group("snapshot", "b") as turns, asyncio.timeout(DEADLINE_SECONDS):
+        async with first.join_cluster_group("snapshot", "a") as others:
             held, theirs = await settled(turns, others)
             assert len(held) == len(theirs) == 2
             assert held | theirs == everything
@@ -343,7 +343,7 @@ async def settled(
 async def test_a_standby_takes_over_from_one_that_stops(harness: Harness) -> None:
     first, second = await harness.bus("a"), await harness.bus("b")
     async with contextlib.AsyncExitStack() as stack:
-        async with first.standby_turn("planner", "a") as active:
+        async with first.join_standby_group("planner", "a") as active:
             old = await turn(active.wait())
             waiting = asyncio.create_task((await opened(stack, second, "b")).wait())
             await old.write_events([ClusterLeft("x")])

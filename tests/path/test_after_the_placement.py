@@ -165,7 +165,7 @@ async def test_pods_that_a_quota_refuses_end_up_elsewhere() -> None:
 
 
 async def _create(platform: object, quota: dict[str, object]) -> bool:
-    api = platform.api("own-1")  # type: ignore[attr-defined]
+    api = platform.member_api("own-1")  # type: ignore[attr-defined]
     if await api.get(RESOURCE_QUOTAS, NAMESPACE, "few") is None:
         try:
             await api.create(RESOURCE_QUOTAS, quota)

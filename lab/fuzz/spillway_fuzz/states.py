@@ -133,7 +133,7 @@ def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exce
     fit = 0
     for record in records:
         try:
-            intake.take(record, live)
+            intake.apply_record(record, live)
             fit += 1
         except unfit as error:
             outgoing_record(dead_letter((record.topic, 0, 0), "fuzz", str(error), b""))

@@ -136,7 +136,7 @@ def test_the_same_key_moves_once(members: Members) -> None:
 
 
 def brake(scope: str) -> Callable[[Members], None]:
-    return lambda members: members.state.apply(BrakeSet(scope, "audit", "ann", 1), 0.0)
+    return lambda members: members.state.apply_event(BrakeSet(scope, "audit", "ann", 1), 0.0)
 
 
 def cordon(members: Members) -> None:

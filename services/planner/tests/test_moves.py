@@ -8,6 +8,7 @@ import pytest
 
 from planner.core.background import aftermath, moves
 from planner.core.knowledge.allowance import UnlimitedAllowance
+from planner.core.knowledge.state import PlannerState
 from planner.core.requests import braking, decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
@@ -75,7 +76,7 @@ class Members:
         self.sequence = 0
 
     @property
-    def state(self) -> Any:
+    def state(self) -> PlannerState:
         return self.fleet.state
 
     def keep(self, events: tuple[Event | Tombstone, ...]) -> None:
@@ -83,7 +84,7 @@ class Members:
             assert not isinstance(event, Tombstone)
             if isinstance(event, DecisionRecorded):
                 self.decided.append(event)
-            self.state.apply(event, self.fleet.now)
+            self.state.apply_event(event, self.fleet.now)
         workload = self.state.workloads[WEB]
         kept = sum(part.replicas_kept for part in workload.parts.values())
         assert kept + workload.unplaced == workload.declared.replicas
@@ -98,7 +99,7 @@ class Members:
     def phase(self, cluster: str, phase: str) -> None:
         joined = self.state.clusters[cluster].joined
         assert joined is not None
-        self.state.apply(replace(joined, phase=phase), self.fleet.now)
+        self.state.apply_event(replace(joined, phase=phase), self.fleet.now)
 
     def carry_out(self) -> None:
         """Every cluster that answers has what its part says, and shows it."""
@@ -121,7 +122,7 @@ class Members:
         newest = part.replicas if updated is None else updated
         numbers = (part.replicas, part.replicas, newest, running, running)
         event = WorkloadObserved(*WEB, part.cluster, 1, self.sequence, part.version, state, "", *numbers)
-        self.state.apply(event, self.fleet.now)
+        self.state.apply_event(event, self.fleet.now)
 
     def pass_time(self, seconds: float) -> None:
         """Time passes in steps with a heartbeat each; what is due is done."""
@@ -158,7 +159,7 @@ class Members:
         return count
 
     def brake(self, scope: str, reason: str) -> None:
-        self.state.apply(BrakeSet(scope, reason, "ann", 1), self.fleet.now)
+        self.state.apply_event(BrakeSet(scope, reason, "ann", 1), self.fleet.now)
 
     def lose(self, cluster: str) -> None:
         """Its time by the policy passes, with nobody moving anything."""
@@ -172,8 +173,10 @@ class Members:
         self.tick_heartbeats()
         now, brakes = self.fleet.now, self.state.brakes
         aftermath.update_progress_timers(self.state, now)
-        for event in brakes.step(moves.wanted_moves_by_cause(self.state, now), self.state.fleet_replicas(), now, 1):
-            self.state.apply(event, now)
+        for event in brakes.update_confirmations(
+            moves.wanted_moves_by_cause(self.state, now), self.state.fleet_replicas(), now, 1
+        ):
+            self.state.apply_event(event, now)
         count = 0
         for workload in moves.workloads_due_to_move(self.state, now, brakes):
             step = moves.next_move_step(self.state, workload, self.fleet.moment(), brakes)
@@ -367,7 +370,7 @@ def test_a_return_that_waits_for_its_confirmation_is_named() -> None:
     members.silent.clear()
     members.step_brakes()
     assert members.waiting_for == "held: 12 replicas lost in own-1 wait for the confirmation of Return/own-1"
-    members.state.apply(ConfirmationGiven("Return/own-1", "ann", 1), members.fleet.now)
+    members.state.apply_event(ConfirmationGiven("Return/own-1", "ann", 1), members.fleet.now)
     members.fleet.now += 60
     members.step_brakes()
     assert members.waiting_for == ""
@@ -432,12 +435,12 @@ def test_nothing_is_taken_back_where_it_is_frozen(members: Members) -> None:
 
 def test_a_freeze_holds_what_a_new_policy_would_move(members: Members) -> None:
     frozen = BrakeSet("cluster/own-1", "", "me", 0)
-    members.state.apply(frozen, members.fleet.now)
+    members.state.apply_event(frozen, members.fleet.now)
     members.brakes.frozen_clusters.add("own-1")
     members.apply(6, limits=[{"cluster": "own-1", "max": 0}])
     members.settle()
     assert members.parts() == {"own-1": (6, 0, 0)}
-    members.state.apply(BrakeReleased("cluster/own-1", "me", 0), members.fleet.now)
+    members.state.apply_event(BrakeReleased("cluster/own-1", "me", 0), members.fleet.now)
     members.brakes.frozen_clusters.clear()
     members.settle()
     assert members.parts() == {"own-2": (6, 0, 0)}
@@ -884,7 +887,7 @@ def test_the_brake_of_the_cluster_that_replicas_would_go_to_is_named_and_counted
     )
     listed = braking.list_brakes(members.state, members.fleet.now).brakes
     assert {brake.scope: brake.replicas for brake in listed} == {"cluster/own-2": 4, "cluster/own-3": 6}
-    members.state.apply(BrakeReleased("cluster/own-2", "ann", 2), members.fleet.now)
+    members.state.apply_event(BrakeReleased("cluster/own-2", "ann", 2), members.fleet.now)
     members.fleet.now += 60
     members.step_brakes()
     assert members.parts() == {"own-1": (6, 0, 4), "own-2": (4, 0, 0)}
@@ -977,7 +980,7 @@ def test_what_a_minimum_lacks_waits_for_its_confirmation_when_it_is_much_of_the_
     assert moves.workloads_due_to_move(members.state, members.fleet.now, members.state.brakes) == [], (
         "until it is given"
     )
-    members.state.apply(ConfirmationGiven("Policy/own-1", "ann", 1), members.fleet.now)
+    members.state.apply_event(ConfirmationGiven("Policy/own-1", "ann", 1), members.fleet.now)
     members.fleet.now += 60
     members.step_brakes()
     assert members.parts() == {"own-1": (8, 0, 16), "own-2": (16, 0, 0)}
@@ -1009,7 +1012,7 @@ def test_a_cluster_that_a_policy_no_longer_selects_is_left(members: Members) -> 
     members.settle()
     joined = members.state.clusters["own-1"].joined
     assert joined is not None
-    members.state.apply(replace(joined, tier="edge"), members.fleet.now)
+    members.state.apply_event(replace(joined, tier="edge"), members.fleet.now)
     members.settle()
     assert members.parts() == {"own-2": (6, 0, 0)}
     assert members.causes()[-1] == "Policy"
@@ -1025,7 +1028,7 @@ def test_what_a_join_rules_out_waits_for_its_confirmation(taken_over: bool) -> N
     members.apply(12, tiers=tiers)
     members.settle()
     joined = members.state.clusters["own-1"].joined
-    members.state.apply(replace(joined, tier="edge"), members.fleet.now)
+    members.state.apply_event(replace(joined, tier="edge"), members.fleet.now)
     if taken_over:  # What a turn remembers of its own is gone.
         members.state.misplaced.clear()
     for _ in range(3):
@@ -1033,7 +1036,7 @@ def test_what_a_join_rules_out_waits_for_its_confirmation(taken_over: bool) -> N
         members.step_brakes()
     assert members.parts() == {"own-1": (12, 0, 0)}
     assert members.waiting_for == "held: 12 replicas kept in own-1 wait for the confirmation of Policy/own-1"
-    members.state.apply(ConfirmationGiven("Policy/own-1", "ann", 1), members.fleet.now)
+    members.state.apply_event(ConfirmationGiven("Policy/own-1", "ann", 1), members.fleet.now)
     members.fleet.now += 60
     members.step_brakes()
     assert members.parts() == {"own-1": (0, 0, 12), "own-2": (12, 0, 0)}
@@ -1048,7 +1051,7 @@ def test_what_a_join_rules_out_moves_within_the_budget() -> None:
     members.settle()
     joined = members.state.clusters["own-1"].joined
     members.brakes.allowed["Policy", "own-1"] = 5
-    members.state.apply(replace(joined, tier="edge"), members.fleet.now)
+    members.state.apply_event(replace(joined, tier="edge"), members.fleet.now)
     members.settle()
     assert members.parts() == {"own-1": (7, 0, 0), "own-2": (5, 0, 0)}
 
@@ -1071,10 +1074,10 @@ def test_what_was_said_of_an_earlier_version_lets_nothing_go(members: Members) -
     assert members.parts() == {"own-1": (0, 0, 4), "own-2": (6, 0, 0)}
     workload = members.state.workloads[WEB]
     said = workload.statuses["own-2"]
-    members.state.apply(replace(said, sequence=said.sequence + 1, available=6, ready=6), members.fleet.now)
+    members.state.apply_event(replace(said, sequence=said.sequence + 1, available=6, ready=6), members.fleet.now)
     assert moves._removable_leaving_replicas(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {
         "own-1": 4
     }
     old = replace(said, sequence=said.sequence + 2, available=6, ready=6, version=NO_GENERATION)
-    members.state.apply(old, members.fleet.now)
+    members.state.apply_event(old, members.fleet.now)
     assert moves._removable_leaving_replicas(members.state, workload, members.fleet.now, aftermath.NO_BRAKES) == {}

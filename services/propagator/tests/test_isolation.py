@@ -138,7 +138,7 @@ async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says
     next_action, carry_out, observed = (
         cluster_worker.next_action,
         member.MemberCluster.carry_out_action,
-        cluster_worker.observed,
+        cluster_worker.observed_status,
     )
 
     def stumbles_deciding(wanted: WantedState, *more: Any) -> Action:
@@ -161,7 +161,7 @@ async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says
             case "when it is worked on":
                 patched.setattr(member.MemberCluster, "carry_out_action", stumbles_writing)
             case _:
-                patched.setattr(cluster_worker, "observed", stumbles_showing)
+                patched.setattr(cluster_worker, "observed_status", stumbles_showing)
         await fleet.start()
         await asyncio.sleep(120)
         assert (fleet.replicas("own-1"), fleet.state("own-1")[0]) == (2, "Present")
@@ -206,7 +206,7 @@ async def test_an_error_at_what_one_cluster_tells_costs_no_other_cluster(fleet: 
 
 @on_fleet
 async def test_an_error_at_one_template_costs_that_template_alone(fleet: Fleet) -> None:
-    read_pod = shape_asker.read_pod
+    read_pod = shape_asker.read_dry_run_answer
 
     def stumbles(made: Any, pod: Any, *more: Any) -> Any:
         return {}["nothing"] if pod["metadata"]["labels"]["app"] == "odd" else read_pod(made, pod, *more)
@@ -216,7 +216,7 @@ async def test_an_error_at_one_template_costs_that_template_alone(fleet: Fleet) 
         await fleet.place(1, {"own-1": 1}, name=name)
     before = failed("template"), failed("cluster")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shape_asker, "read_pod", stumbles)
+        patched.setattr(shape_asker, "read_dry_run_answer", stumbles)
         await fleet.start()
         await asyncio.sleep(60)
         assert [shape.state for shape in fleet.shapes()].count(SHAPE_ADMITTED) == 1
@@ -235,7 +235,7 @@ async def test_a_question_that_meets_an_error_is_answered_with_it(fleet: Fleet) 
         raise KeyError("Foo")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(finder, "found_one", stumbles)
+        patched.setattr(finder, "adoption_answer_for_object", stumbles)
         await asyncio.sleep(2)
         await fleet.planner.publish(AdoptionAsked(Generation(1, 1), "default", "web", ("own-1",), ""))
         await asyncio.sleep(5)

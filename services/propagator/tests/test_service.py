@@ -194,9 +194,9 @@ async def test_a_conflict_is_read_again_and_compared(fleet: Any) -> None:
         if method == "PATCH" and not meddled:
             meddled.append(path)
             cluster = fleet.clusters["own-1"]
-            found = cluster.get("deployments", "web", "default")
+            found = cluster.get_object("deployments", "web", "default")
             labels = {**found["metadata"]["labels"], "team": "a"}
-            cluster.machine.world.store.put(
+            cluster.machine.world.store.put_object(
                 "deployments", {**found, "metadata": {**found["metadata"], "labels": labels}}
             )
 
@@ -589,7 +589,7 @@ async def test_a_cluster_that_is_restored_from_a_backup_gets_what_was_decided_si
     await fleet.place(1, {"own-1": 2}, name="old")
     await fleet.start()
     await asyncio.sleep(5)
-    backup = fleet.clusters["own-1"].saved()
+    backup = fleet.clusters["own-1"].saved_state()
     await fleet.place(2, {"own-1": 3})
     await fleet.place(2, {"own-1": 2}, name="late")
     await fleet.place(2, {}, removing=("own-1",), name="old")
@@ -598,7 +598,7 @@ async def test_a_cluster_that_is_restored_from_a_backup_gets_what_was_decided_si
     await asyncio.sleep(5)
     for count in range(100):
         await fleet.add_config("own-1", f"other-{count}")
-    fleet.clusters["own-1"].restore(backup)
+    fleet.clusters["own-1"].restore_state(backup)
     assert [fleet.replicas("own-1", name) for name in ("web", "late", "old")] == [1, -1, 2]
     await asyncio.sleep(120)
     assert [fleet.replicas("own-1", name) for name in ("web", "late", "old")] == [3, 2, 2]
@@ -614,20 +614,20 @@ async def test_dependencies_go_along_change_and_go(fleet: Any) -> None:
     await fleet.start()
     await asyncio.sleep(5)
     cluster = fleet.clusters["own-1"]
-    assert cluster.get("configmaps", "web-a", "default")["data"] == {"text": "one"}
-    assert cluster.get("services", "web", "default")["spec"].get("clusterIP") != "10.9.8.7"
+    assert cluster.get_object("configmaps", "web-a", "default")["data"] == {"text": "one"}
+    assert cluster.get_object("services", "web", "default")["spec"].get("clusterIP") != "10.9.8.7"
 
     # Only a ConfigMap's text changes, and another one is no longer listed: the part's version stays.
     await fleet.declare(dependencies=(config("web-a", "two", 2), first[2]))
     await asyncio.sleep(5)
-    assert cluster.get("configmaps", "web-a", "default")["data"] == {"text": "two"}
-    assert cluster.get("configmaps", "web-b", "default") is None
+    assert cluster.get_object("configmaps", "web-a", "default")["data"] == {"text": "two"}
+    assert cluster.get_object("configmaps", "web-b", "default") is None
 
     await fleet.place(2, {}, removing=("own-1",))
     await asyncio.sleep(5)
     assert fleet.state()[0] == "Absent"
-    assert cluster.get("configmaps", "web-a", "default") is None
-    assert cluster.get("services", "web", "default") is None
+    assert cluster.get_object("configmaps", "web-a", "default") is None
+    assert cluster.get_object("services", "web", "default") is None
 
 
 @on_fleet
@@ -661,7 +661,7 @@ async def test_an_empty_log_does_nothing(fleet: Any) -> None:
     await fleet.start()
     await asyncio.sleep(5)
     await fleet.stop()
-    fleet.broker.reform("f1")
+    fleet.broker.recreate_log("f1")
     await fleet.planner.publish(ClusterJoined("own-1", "own-1", "https://own-1", "own", "", "", (), ()))
     await fleet.start()
     await asyncio.sleep(50)
@@ -725,15 +725,15 @@ async def test_a_higher_epoch_ends_the_work(fleet: Any) -> None:
     await fleet.place(1, {"own-1": 3})
     propagator = await fleet.start(settings=PropagatorSettings(reclaim_seconds=30))
     await asyncio.sleep(5)
-    assert propagator.held == {"own-1", "own-2"}
+    assert propagator.clusters_worked_on == {"own-1", "own-2"}
     await LocalBus(fleet.broker, "f1", "other").publish(TurnTaken("propagator", "own-1", "other"))
     await asyncio.sleep(1)
-    assert propagator.held == {"own-2"}
+    assert propagator.clusters_worked_on == {"own-2"}
     await fleet.place(2, {"own-1": 4})
     await asyncio.sleep(5)
     assert fleet.replicas("own-1") == 3
     await asyncio.sleep(30)  # The group still says that it is ours.
-    assert propagator.held == {"own-1", "own-2"}
+    assert propagator.clusters_worked_on == {"own-1", "own-2"}
     assert fleet.replicas("own-1") == 4
 
 
@@ -782,7 +782,7 @@ async def test_who_does_not_hear_the_log_leaves_clusters_alone(fleet: Any) -> No
     written = {name: list(transport.writes) for name, transport in of_p1.items()}
     fleet.buses["p1"].unavailable = True
     await asyncio.sleep(6)  # Its session.
-    fleet.broker.expire(fleet.buses["p1"])  # It does not hear of it.
+    fleet.broker.end_sessions_unnoticed(fleet.buses["p1"])  # It does not hear of it.
     await fleet.start("p2")
     await asyncio.sleep(2)
     await fleet.place(2, {}, removing=("own-1", "own-2"))
@@ -811,7 +811,7 @@ async def test_a_write_that_was_decided_before_a_freeze_is_not_sent_after_it(fle
     fleet.clusters["own-1"].set_faults(Faults())
     fleet.buses["p1"].unavailable = True
     await asyncio.sleep(6)  # Its session.
-    fleet.broker.expire(fleet.buses["p1"])
+    fleet.broker.end_sessions_unnoticed(fleet.buses["p1"])
     await fleet.start("p2")
     await asyncio.sleep(2)
     await fleet.place(2, {}, removing=("own-1",))

@@ -73,7 +73,7 @@ def said(fleet: Any, cluster: str = "own-1") -> list[tuple[str, str]]:
 
 @on_fleet
 async def test_a_question_is_answered_by_the_owner_of_each_cluster_and_creates_nothing(fleet: Any) -> None:
-    fleet.clusters["own-2"].inject(SidecarSpec(cpu_millis=400))
+    fleet.clusters["own-2"].inject_sidecar(SidecarSpec(cpu_millis=400))
     await fleet.start()
     await asyncio.sleep(5)
     await fleet.planner.publish(asked("own-1", "own-2"))
@@ -132,7 +132,7 @@ async def test_what_is_placed_is_asked_without_a_question_and_again_when_it_is_o
     await asyncio.sleep(5)
     assert said(fleet, "own-1") == [(DIGEST, SHAPE_ADMITTED)]
     assert said(fleet, "own-2") == []
-    fleet.clusters["own-1"].inject(SidecarSpec())
+    fleet.clusters["own-1"].inject_sidecar(SidecarSpec())
     await asyncio.sleep(100)
     assert [event.shape is None for event in fleet.shapes("own-1")] == [True, False]
     await asyncio.sleep(1000)
@@ -147,7 +147,7 @@ async def test_a_new_owner_asks_again_what_is_placed(fleet: Any) -> None:
     await fleet.start()
     await asyncio.sleep(5)
     await fleet.stop()
-    fleet.clusters["own-1"].inject(SidecarSpec())
+    fleet.clusters["own-1"].inject_sidecar(SidecarSpec())
     await fleet.start("p2")
     await asyncio.sleep(5)
     first, second = fleet.shapes("own-1")
@@ -409,7 +409,7 @@ async def test_what_was_deleted_later_is_said_once_the_work_on_the_object_meets_
     await asyncio.sleep(5)
     await fleet.planner.publish(asked("own-1", template=WITH_KEY))
     await asyncio.sleep(1)
-    found = fleet.clusters["own-1"].get("secrets", "key", "default")
+    found = fleet.clusters["own-1"].get_object("secrets", "key", "default")
     await fleet.api("own-1").delete(SECRETS, "default", "key", uid=found["metadata"]["uid"], resource_version="")
     await fleet.place(1, {"own-1": 1})
     await asyncio.sleep(5)

@@ -146,13 +146,13 @@ def test_samples_of_other_namespaces_change_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", ready="False")], 0.0), id="readiness"),
-        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", terminating=True)], 0.0), id="deleting"),
-        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", phase="Failed")], 0.0), id="phase"),
-        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", cpu="1")], 0.0), id="requests"),
-        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p9")], 0.0), id="one more"),
-        pytest.param(lambda one: one.core.removed(PODS, one.pod("p1"), 0.0), id="one less"),
-        pytest.param(lambda one: one.core.retained(PODS, frozenset(), 0.0), id="a list without it"),
+        pytest.param(lambda one: one.core.upsert_objects(PODS, [one.pod("p1", ready="False")], 0.0), id="readiness"),
+        pytest.param(lambda one: one.core.upsert_objects(PODS, [one.pod("p1", terminating=True)], 0.0), id="deleting"),
+        pytest.param(lambda one: one.core.upsert_objects(PODS, [one.pod("p1", phase="Failed")], 0.0), id="phase"),
+        pytest.param(lambda one: one.core.upsert_objects(PODS, [one.pod("p1", cpu="1")], 0.0), id="requests"),
+        pytest.param(lambda one: one.core.upsert_objects(PODS, [one.pod("p9")], 0.0), id="one more"),
+        pytest.param(lambda one: one.core.remove_object(PODS, one.pod("p1"), 0.0), id="one less"),
+        pytest.param(lambda one: one.core.end_paged_list(PODS, frozenset(), 0.0), id="a list without it"),
     ],
 )
 def test_a_change_of_a_pod_is_said_once(cluster: Cluster, change: Any) -> None:

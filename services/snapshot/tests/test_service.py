@@ -384,7 +384,7 @@ async def test_an_unreadable_record_is_left_aside(make_fleet: Any) -> None:
     async with make_fleet() as fleet:
         await fleet.join("own-1")
         for topic in (CAPACITY, CAPACITY_CHANGES, PENDING):
-            fleet.broker.append_raw(topic, 0, b"own-1/0", b"\xff\xff", (("ce_type", b"spillway.v1.Unknown"),))
+            fleet.broker.append_raw_record(topic, 0, b"own-1/0", b"\xff\xff", (("ce_type", b"spillway.v1.Unknown"),))
         fleet.start("s1")
         await asyncio.sleep(5)
         assert len(fleet.reader("own-1").nodes) == 3

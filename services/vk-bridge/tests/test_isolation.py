@@ -76,7 +76,7 @@ async def test_a_pod_at_which_the_conversion_fails_is_refused_once_and_others_ru
         return {}["nothing"] if found["metadata"]["name"] == "odd" else convert_pod(found, *more)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lendable, "convert", stumbles)
+        patched.setattr(lendable, "convert_pod", stumbles)
         await lent(fleet)
         before = failed("pod")
         await run_alone(fleet, "odd")
